@@ -1,0 +1,154 @@
+"""The two stage protocols, and what goes in and out of them. Nothing above knows which engine runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from stage_pipeline.chunking import ChunkPolicy
+
+Float32Wave = npt.NDArray[np.float32]
+TokenArray = npt.NDArray[np.int32]
+
+THINKER_RATE_HZ = 16_000
+"""The rate at which every Thinker hears."""
+
+
+class Task(StrEnum):
+    """What a job asks for."""
+
+    ASR = "asr"
+    TTS = "tts"
+    S2ST = "s2st"
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """One recognised word; times in seconds from the start of the audio."""
+
+    text: str
+    start_s: float
+    end_s: float
+    probability: float
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A stretch of recognised speech; ``words`` is empty unless word times were asked for."""
+
+    text: str
+    start_s: float
+    end_s: float
+    words: tuple[Word, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GenerateRequest:
+    """One attempt's request to a Thinker.
+
+    ``audio``: float32 ``[samples]`` mono at ``THINKER_RATE_HZ`` (ASR, S2ST), ``text`` (TTS).
+    ``prior_tokens``: audio tokens an earlier attempt already handed on. A Thinker with
+    ``resumes_from_tokens`` continues after them and never yields them again.
+    """
+
+    request_id: str
+    task: Task
+    text: str = ""
+    audio: Float32Wave | None = None
+    language: str | None = None
+    target_language: str | None = None
+    instructions: str | None = None
+    voice: str = "default"
+    word_timestamps: bool = False
+    sampling: Mapping[str, float | int] = field(default_factory=dict)
+    prior_tokens: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a Thinker read and made, in tokens."""
+
+    prompt_tokens: int = 0
+    text_tokens: int = 0
+    audio_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ThinkerDelta:
+    """One step's worth of output; any part may be empty.
+
+    ``text``: new text of the answer (ASR: the transcript; S2ST: what will be spoken).
+    ``source_text``: new text of what was heard (S2ST). ``tokens``: int32 ``[n]`` new audio tokens.
+    ``progress``: share of the input done, 0 to 1. The last delta has ``finish_reason`` (``stop`` or
+    ``length``) and ``usage``.
+    """
+
+    text: str = ""
+    source_text: str = ""
+    tokens: tuple[int, ...] = ()
+    segments: tuple[Segment, ...] = ()
+    language: str | None = None
+    progress: float | None = None
+    finish_reason: str | None = None
+    usage: Usage | None = None
+
+
+class Thinker(Protocol):
+    """Stage 0: from text or audio to text and audio tokens. Called from many threads at once."""
+
+    resumes_from_tokens: bool
+    chunk_policy: ChunkPolicy
+
+    def generate(self, request: GenerateRequest) -> Iterator[ThinkerDelta]:
+        """Yield deltas until the request is done; after ``abort`` the iterator ends early.
+
+        Raises ``StagewaveError`` for input the engine cannot take (``text_empty``,
+        ``language_unsupported``, ``engine_failed``, …).
+        """
+        ...
+
+    def abort(self, request_id: str) -> None:
+        """End the named request within one engine step; unknown ids are ignored."""
+        ...
+
+    def warm_up(self) -> None:
+        """Run once before the pool says it is ready."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Token2WavStream(Protocol):
+    """One utterance being voiced. Used by one thread at a time."""
+
+    def feed(self, tokens: tuple[int, ...], final: bool) -> Iterator[Float32Wave]:
+        """Voice one window of audio tokens; yields float32 ``[samples]`` pieces in [-1, 1] as they are
+        ready. With ``final`` the stream also gives its tail; ``tokens`` may then be empty.
+        The same windows, voice and seed give the same samples, whatever else runs."""
+        ...
+
+    def close(self) -> None:
+        """Free the slot; safe at any moment and more than once."""
+        ...
+
+
+class Token2Wav(Protocol):
+    """Stage 1: from audio tokens and a voice to a wave. Many streams at a time, batched inside."""
+
+    sample_rate: int
+    chunk_policy: ChunkPolicy
+
+    def open(self, voice: str, seed: int) -> Token2WavStream:
+        """Raises ``StagewaveError(voice_unknown)``."""
+        ...
+
+    def voices(self) -> tuple[str, ...]: ...
+
+    def warm_up(self) -> None: ...
+
+    def close(self) -> None: ...
