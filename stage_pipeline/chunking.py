@@ -44,7 +44,7 @@ class ChunkPolicy(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FixedWindows:
-    """Step-Audio2's windows: ``size`` tokens plus ``lookahead``, moving by ``size``; the last takes the rest."""
+    """Step-Audio2: ``size`` tokens plus ``lookahead``, moving by ``size``; the last takes the rest."""
 
     size: int = 25
     lookahead: int = 3

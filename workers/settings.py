@@ -1,4 +1,4 @@
-"""The one frozen configuration of a process, read from ``STAGEWAVE_*``. The environment is read nowhere else."""
+"""The one frozen configuration of a process, from ``STAGEWAVE_*``; nothing else reads the environment."""
 
 from __future__ import annotations
 
