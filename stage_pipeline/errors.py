@@ -44,7 +44,7 @@ class ErrorCode(Enum):
     STORE_UNAVAILABLE = ("store_unavailable", 503, True)
 
     # The end of a job
-    NO_AUDIO = ("no_audio", 500, True)
+    NO_AUDIO = ("no_audio", 500, False)
     WORKER_LOST = ("worker_lost", 500, True)
     DEADLINE_EXCEEDED = ("deadline_exceeded", 504, True)
     ENGINE_FAILED = ("engine_failed", 500, True)

@@ -106,9 +106,7 @@ class AudioChunk:
     def to_bytes(self) -> bytes:
         flags = _FINAL if self.final else 0
         return (
-            _AUDIO_HEAD.pack(
-                VERSION, flags, self.attempt, self.seq, self.first_sample, self.rate_hz
-            )
+            _AUDIO_HEAD.pack(VERSION, flags, self.attempt, self.seq, self.first_sample, self.rate_hz)
             + self.pcm
         )
 
@@ -124,6 +122,8 @@ class AudioChunk:
 
 
 def wave_to_pcm16(wave: npt.NDArray[np.float32]) -> bytes:
-    """float32 ``[samples]`` in [-1, 1] to int16 little-endian bytes; louder samples are clipped."""
-    scaled = np.clip(wave, -1.0, 1.0) * 32767.0
-    return np.rint(scaled).astype("<i2").tobytes()
+    """float32 ``[samples]`` in [-1, 1] to int16 little-endian bytes; louder samples are clipped.
+
+    The scale is the one that decoders divide by, so that PCM read back gives the same bytes again."""
+    pcm: npt.NDArray[np.int16] = np.clip(np.rint(wave * np.float32(32768.0)), -32768, 32767).astype("<i2")
+    return pcm.tobytes()

@@ -101,8 +101,13 @@ class ThinkerDelta:
 class Thinker(Protocol):
     """Stage 0: from text or audio to text and audio tokens. Called from many threads at once."""
 
-    resumes_from_tokens: bool
-    chunk_policy: ChunkPolicy
+    @property
+    def resumes_from_tokens(self) -> bool:
+        """Whether an attempt can go on after the tokens of the one before."""
+        ...
+
+    @property
+    def chunk_policy(self) -> ChunkPolicy: ...
 
     def generate(self, request: GenerateRequest) -> Iterator[ThinkerDelta]:
         """Yield deltas until the request is done; after ``abort`` the iterator ends early.
@@ -140,8 +145,11 @@ class Token2WavStream(Protocol):
 class Token2Wav(Protocol):
     """Stage 1: from audio tokens and a voice to a wave. Many streams at a time, batched inside."""
 
-    sample_rate: int
-    chunk_policy: ChunkPolicy
+    @property
+    def sample_rate(self) -> int: ...
+
+    @property
+    def chunk_policy(self) -> ChunkPolicy: ...
 
     def open(self, voice: str, seed: int) -> Token2WavStream:
         """Raises ``StagewaveError(voice_unknown)``."""
