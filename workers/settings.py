@@ -22,7 +22,7 @@ class Settings:
     home: Path = Path(".stagewave")
     host: str = "127.0.0.1"
     port: int = 8000
-    config: Path = Path("configs/embedded.yaml")
+    config: Path = Path(__file__).parent.parent / "configs" / "embedded.yaml"
     log_level: str = "INFO"
 
     redis_url: str | None = None
@@ -88,7 +88,7 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
         if name not in known:
             raise SettingsError(f"{name} is not a setting")
         values[known[name]] = _parse(name, raw, hints[known[name]])
-    return Settings(**values)  # type: ignore[arg-type]  # each value was parsed by its field's own type
+    return Settings(**values)  # type: ignore[arg-type]  # parsed by each field's own type
 
 
 def to_environ(settings: Settings) -> dict[str, str]:
@@ -112,7 +112,7 @@ def _parse(name: str, raw: str, hint: object) -> object:
             item = get_args(hint)[0]
             return tuple(item(part.strip()) for part in raw.split(",") if part.strip())
         if hint in (int, float, str, Path):
-            return hint(raw)  # type: ignore[operator]  # narrowed to the four types above
+            return hint(raw)
     except ValueError:
         raise SettingsError(f"{name} has a value that is no {getattr(hint, '__name__', hint)}") from None
     raise AssertionError(f"no parser for {name}")

@@ -1,0 +1,87 @@
+"""What listeners are told: in order, without gaps, and to an end."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from stage_pipeline.stages import Task
+from tests.unit.workers.conftest import MakeJob
+from workers.events import EventLog
+from workers.job_store import JobStore
+from workers.states import Stage
+
+
+def finish(jobs: JobStore) -> None:
+    held = jobs.claim("thinker.noop", Stage.THINKER, "w")
+    assert held is not None
+    jobs.succeed(held, {}, {})
+
+
+def test_a_follower_hears_all_and_stops_at_the_end(
+    jobs: JobStore, make_job: MakeJob, events: EventLog
+) -> None:
+    job = make_job(Task.ASR)
+    heard: list[str] = []
+    follower = threading.Thread(target=lambda: heard.extend(e.name for e in events.follow(job.id) if e))
+    follower.start()
+    events.append(job.id, "text", {"text": "line one\nline two"})
+    finish(jobs)
+    follower.join(timeout=5)
+    assert heard == ["status", "text", "status", "stage", "succeeded"]
+
+
+def test_a_follower_resumes_after_the_last_event_it_saw(
+    jobs: JobStore, make_job: MakeJob, events: EventLog
+) -> None:
+    job = make_job(Task.ASR)
+    finish(jobs)
+    everything = [event for event in events.follow(job.id) if event]
+    rest = [event for event in events.follow(job.id, after=everything[1].id) if event]
+    assert rest == everything[2:]
+
+
+def test_who_resumes_after_the_end_is_let_go(jobs: JobStore, make_job: MakeJob, events: EventLog) -> None:
+    job = make_job(Task.ASR)
+    finish(jobs)
+    last = events.read(job.id)[-1]
+    assert list(events.follow(job.id, after=last.id, heartbeat_s=0.1)) == []
+
+
+def test_silence_gives_heartbeats(make_job: MakeJob, events: EventLog) -> None:
+    job = make_job()
+    follower = events.follow(job.id, after=events.read(job.id)[-1].id, heartbeat_s=0.05)
+    assert [next(follower), next(follower)] == [None, None]
+
+
+def test_following_a_deleted_job_ends(jobs: JobStore, make_job: MakeJob, events: EventLog) -> None:
+    job = make_job()
+    follower = events.follow(job.id, heartbeat_s=0.05)
+    next(follower)
+    jobs.delete(job.id)
+    assert [event for event in follower if event] == []
+
+
+def test_a_late_word_does_not_bring_a_deleted_jobs_events_back(
+    jobs: JobStore, make_job: MakeJob, events: EventLog
+) -> None:
+    job = make_job()
+    jobs.delete(job.id)
+    events.append(job.id, "text", {"text": "late"})
+    assert events.read(job.id) == []
+
+
+def test_waiting_for_the_end_returns_as_it_comes(
+    jobs: JobStore, make_job: MakeJob, events: EventLog
+) -> None:
+    job = make_job(Task.ASR)
+    threading.Timer(0.2, finish, args=(jobs,)).start()
+    began = time.monotonic()
+    events.wait_terminal(job.id, 5)
+    assert 0.1 < time.monotonic() - began < 2
+
+
+def test_waiting_ends_with_its_time(make_job: MakeJob, events: EventLog) -> None:
+    began = time.monotonic()
+    events.wait_terminal(make_job().id, 0.2)
+    assert 0.15 < time.monotonic() - began < 1

@@ -1,0 +1,48 @@
+"""Settings come from the environment, and only what is known and well-formed does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from workers.settings import Settings, SettingsError, load_settings, to_environ
+
+
+def test_defaults_bind_to_loopback() -> None:
+    assert load_settings({}) == Settings()
+    assert Settings().host == "127.0.0.1"
+
+
+def test_values_are_parsed_by_their_fields_types() -> None:
+    environ = {
+        "STAGEWAVE_PORT": "9000",
+        "STAGEWAVE_LEASE_S": "2.5",
+        "STAGEWAVE_HOME": "/tmp/x",
+        "STAGEWAVE_API_KEYS": "one, two",
+        "STAGEWAVE_WEBHOOK_RETRY_S": "1,2",
+        "PATH": "/bin",
+    }
+    settings = load_settings(environ)
+    assert (settings.port, settings.lease_s, settings.home) == (9000, 2.5, Path("/tmp/x"))
+    assert (settings.api_keys, settings.webhook_retry_s) == (("one", "two"), (1.0, 2.0))
+
+
+def test_a_child_process_loads_the_same_settings() -> None:
+    settings = Settings(redis_url="redis://x", api_keys=("a", "b"), private_hosts=("127.0.0.1:80",))
+    assert load_settings(to_environ(settings)) == settings
+
+
+def test_an_unknown_setting_is_named() -> None:
+    with pytest.raises(SettingsError, match="STAGEWAVE_PROT"):
+        load_settings({"STAGEWAVE_PROT": "1"})
+
+
+def test_a_value_of_the_wrong_kind_is_named() -> None:
+    with pytest.raises(SettingsError, match="STAGEWAVE_PORT"):
+        load_settings({"STAGEWAVE_PORT": "eight"})
+
+
+def test_a_missing_setting_is_named() -> None:
+    with pytest.raises(SettingsError, match="STAGEWAVE_REDIS_URL"):
+        Settings().require("redis_url")

@@ -1,0 +1,131 @@
+"""One running attempt, and the thread that keeps the leases of all attempts of a process."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from stage_pipeline.errors import StagewaveError
+from workers.job_store import Claim, JobStore
+
+_log = logging.getLogger(__name__)
+
+
+class AttemptLost(Exception):
+    """The job was canceled, ended or taken over: stop, and change nothing more."""
+
+
+class AttemptReleased(Exception):
+    """This process stops: hand the job back to the queue."""
+
+
+class Attempt:
+    """What a runner holds while it works on a claim."""
+
+    def __init__(self, claim: Claim) -> None:
+        self.claim = claim
+        self.job = claim.job
+        self.number = claim.attempt
+        self.listening = claim.job.spec.live or claim.job.spec.mode == "async_chunk"
+        """Whether somebody listens, or wants to; true is for good."""
+        self._end: type[AttemptLost | AttemptReleased] | None = None
+        self._on_end: Callable[[], None] | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def request_id(self) -> str:
+        """The attempt's name in an engine."""
+        return f"{self.job.id}-{self.claim.stage}-{self.number}"
+
+    def check(self) -> None:
+        """Called between steps of the work; raises ``AttemptLost`` or ``AttemptReleased``."""
+        if self._end is not None:
+            raise self._end
+
+    @property
+    def ended(self) -> bool:
+        return self._end is not None
+
+    def on_end(self, stop: Callable[[], None]) -> None:
+        """How to make the engine stop, should the attempt end from outside; called at most once."""
+        with self._lock:
+            self._on_end = stop
+            late = self._end is not None
+        if late:
+            stop()
+
+    def end(self, why: type[AttemptLost | AttemptReleased]) -> None:
+        with self._lock:
+            if self._end is not None:
+                return
+            self._end = why
+            stop = self._on_end
+        if stop is not None:
+            stop()
+
+
+class LeaseKeeper:
+    """Renews every lease of this process in one call each ``heartbeat_s``, and ends what is lost."""
+
+    def __init__(self, jobs: JobStore, heartbeat_s: float) -> None:
+        self._jobs = jobs
+        self._heartbeat_s = heartbeat_s
+        self._attempts: set[Attempt] = set()
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="lease-keeper", daemon=True)
+        self.last_success = time.monotonic()
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join(timeout=5)
+
+    @contextmanager
+    def keep(self, claim: Claim) -> Iterator[Attempt]:
+        attempt = Attempt(claim)
+        with self._lock:
+            self._attempts.add(attempt)
+        try:
+            yield attempt
+        finally:
+            with self._lock:
+                self._attempts.discard(attempt)
+
+    @property
+    def running(self) -> int:
+        return len(self._attempts)
+
+    def release_all(self) -> None:
+        """End every attempt as released: this process stops."""
+        with self._lock:
+            attempts = list(self._attempts)
+        for attempt in attempts:
+            attempt.end(AttemptReleased)
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._heartbeat_s):
+            try:
+                self._renew()
+                self.last_success = time.monotonic()
+            except StagewaveError:
+                # The broker is away. The work goes on: every write is fenced, so it is safe, and when the
+                # broker is back before the lease ran out, nothing was lost.
+                _log.warning("leases not renewed", extra={"attempts": self.running})
+
+    def _renew(self) -> None:
+        with self._lock:
+            attempts = list(self._attempts)
+        if not attempts:
+            return
+        answers = self._jobs.renew([attempt.claim for attempt in attempts])
+        for attempt, answer in zip(attempts, answers, strict=True):
+            if answer == 0:
+                attempt.end(AttemptLost)
+            elif answer == 2:
+                attempt.listening = True

@@ -1,0 +1,152 @@
+"""Webhooks that are owed: made in the same step as the state they tell of, sent until they arrive."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import dataclass
+from typing import cast
+
+import redis
+
+from stage_pipeline.errors import ErrorCode, StagewaveError
+from workers import keys
+from workers.broker import Scripts, broker_errors, pairs
+from workers.job import Job, JsonObject, iso8601
+from workers.settings import Settings
+from workers.webhook_sender import SendOutcome
+
+_JITTER = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """One webhook to one receiver. ``body`` is fixed by the first try; ``tries`` counts those made."""
+
+    id: str
+    job_id: str
+    event: str
+    created_at: float
+    state: str
+    tries: int
+    log: tuple[JsonObject, ...]
+    body: bytes | None
+
+    def public(self) -> JsonObject:
+        return {
+            "id": self.id,
+            "event": self.event,
+            "state": self.state,
+            "created_at": iso8601(self.created_at),
+            "tries": self.tries,
+            "log": list(self.log),
+        }
+
+
+class DeliveryStore:
+    def __init__(self, client: redis.Redis, settings: Settings) -> None:
+        self._client = client
+        self._settings = settings
+        self._scripts = Scripts(client)
+
+    def claim(self) -> Delivery | None:
+        """The delivery due longest. Should this process die, it is due again after a while."""
+        hold_ms = int((self._settings.webhook_timeout_s + 10) * 1000)
+        record = self._scripts.run("claim_delivery", args=(hold_ms,))
+        return _delivery(pairs(record)) if record else None
+
+    def due_in_s(self, now: float) -> float | None:
+        """Seconds until the next one is due (0 or less: now); None when nothing is owed."""
+        with broker_errors():
+            first = self._client.zrange(keys.CONTROL_PREFIXES["deliveries_due"], 0, 0, withscores=True)
+        rows = cast(list[tuple[bytes, float]], first)
+        return rows[0][1] / 1000 - now if rows else None
+
+    def target(self, job_id: str) -> tuple[str, str] | None:
+        """Address and signing secret; None when the record has run out."""
+        with broker_errors():
+            raw = cast(bytes | None, self._client.hget(keys.job(job_id), "webhook"))
+        if raw is None:
+            return None
+        target = json.loads(raw)
+        secret = target["secret"] or self._settings.webhook_secret
+        return target["url"], secret or ""
+
+    def fix_body(self, delivery: Delivery, job: Job | None) -> bytes:
+        """The bytes to send: made once, the same in every try. A deleted job's say only that."""
+        if delivery.body is not None:
+            return delivery.body
+        data = job.public() if job is not None else {"id": delivery.job_id, "deleted": True}
+        told = {"type": delivery.event, "timestamp": iso8601(delivery.created_at), "data": data}
+        body = json.dumps(told, ensure_ascii=False)
+        with broker_errors():
+            self._client.hsetnx(keys.delivery(delivery.id), "body", body)
+            fixed = cast(bytes | None, self._client.hget(keys.delivery(delivery.id), "body"))
+        return fixed if fixed is not None else body.encode()
+
+    def settle(self, delivery: Delivery, outcome: SendOutcome, now: float) -> str:
+        """Log a try; the delivery's state after it: ``delivered``, ``due`` again, or ``failed``."""
+        entry: JsonObject = {
+            "at": iso8601(now),
+            "status": outcome.status,
+            "error": outcome.error,
+            "elapsed_ms": round(outcome.elapsed_ms, 1),
+        }
+        waits = self._settings.webhook_retry_s
+        wait_s = 0.0
+        if outcome.ok:
+            state = "delivered"
+        elif outcome.gone or delivery.tries >= len(waits):
+            state = "failed"
+        else:
+            state = "due"
+            wait_s = waits[delivery.tries] * (1 + random.uniform(0, _JITTER))  # noqa: S311  # spreads load, guards nothing
+            wait_s = max(wait_s, outcome.retry_after_s or 0.0)
+        ttl_ms = int(self._settings.job_retention_s * 1000)
+        args = (delivery.id, json.dumps(entry), state, int(wait_s * 1000), ttl_ms)
+        self._scripts.run("settle_delivery", args=args)
+        return state
+
+    def of_job(self, job_id: str) -> list[Delivery]:
+        """Oldest first."""
+        with broker_errors():
+            ids = cast(list[bytes], self._client.lrange(keys.deliveries_of(job_id), 0, -1))  # type: ignore[redundant-cast, unused-ignore]  # the client is no coroutine's
+        found = [self._get(delivery_id.decode()) for delivery_id in ids]
+        return [delivery for delivery in found if delivery is not None]
+
+    def replay(self, job_id: str, delivery_id: str) -> Delivery:
+        """Owe it anew, under the same id and body, with a fresh schedule. Raises ``not_found``."""
+        if delivery_id not in (delivery.id for delivery in self.of_job(job_id)):
+            raise StagewaveError(ErrorCode.NOT_FOUND, "there is no such delivery")
+        key = keys.delivery(delivery_id)
+        with broker_errors():
+            pipe = self._client.pipeline()
+            pipe.hset(key, mapping={"state": "due", "tries": 0})
+            pipe.persist(key)
+            pipe.zadd(keys.CONTROL_PREFIXES["deliveries_due"], {delivery_id: 0})
+            pipe.execute()
+        found = self._get(delivery_id)
+        if found is None:
+            raise StagewaveError(ErrorCode.NOT_FOUND, "there is no such delivery")
+        return found
+
+    def _get(self, delivery_id: str) -> Delivery | None:
+        with broker_errors():
+            record = cast(dict[bytes, bytes], self._client.hgetall(keys.delivery(delivery_id)))
+        if b"id" not in record:
+            return None
+        return _delivery({name.decode(): value.decode() for name, value in record.items()})
+
+
+def _delivery(record: dict[str, str]) -> Delivery:
+    body = record.get("body")
+    return Delivery(
+        id=record["id"],
+        job_id=record["job_id"],
+        event=record["event"],
+        created_at=int(record["created_ms"]) / 1000,
+        state=record["state"],
+        tries=int(record["tries"]),
+        log=tuple(json.loads(record.get("log", "[]"))),
+        body=body.encode() if body is not None else None,
+    )

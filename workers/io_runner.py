@@ -1,0 +1,86 @@
+"""Runs what waits for other people's servers: fetching audio, and delivering webhooks."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from stage_pipeline.errors import ErrorCode, StagewaveError
+from workers.attempt import Attempt
+from workers.audio_fetch import fetch_audio
+from workers.backend import Backend
+from workers.deliveries import Delivery
+from workers.job import Job
+from workers.results import input_key
+from workers.spool import Spool
+from workers.states import Stage
+from workers.webhook_sender import SendOutcome, send_webhook
+
+_log = logging.getLogger(__name__)
+
+
+class FetchRunner:
+    """Brings a job's audio from its URL into the object store, before any model is asked."""
+
+    stage = Stage.FETCH
+
+    def __init__(self, backend: Backend, spool: Spool) -> None:
+        self._backend = backend
+        self._spool = spool
+
+    def run(self, attempt: Attempt) -> None:
+        source = attempt.job.spec.audio
+        if source is None or source.url is None:
+            raise StagewaveError(ErrorCode.INTERNAL, "a job without a URL came to be fetched")
+        with self._spool.attempt_folder() as folder:
+            path = folder / "input"
+            with path.open("wb") as file:
+                fetch_audio(self._backend.settings, source.url, file, abort=lambda: attempt.ended)
+            attempt.check()
+            self._backend.objects.put_file(input_key(attempt.job.id), path, "application/octet-stream")
+        held, pool = self._backend.jobs.start_next(attempt.claim, done=True, streamed=False)
+        if pool is not None:
+            self._backend.bell.ring(pool)
+        if not held and self._backend.jobs.status(attempt.job.id) is None:
+            # Deleted meanwhile: what was fetched must not outlive the job.
+            self._backend.objects.delete(input_key(attempt.job.id))
+
+
+class WebhookRunner:
+    """Sends the webhook that has been due longest."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    def run_one(self) -> bool:
+        """False when nothing was due."""
+        delivery = self._backend.deliveries.claim()
+        if delivery is None:
+            return False
+        now = time.time()
+        state = self._backend.deliveries.settle(delivery, self._send(delivery, now), now)
+        _log.info(
+            "webhook sent",
+            extra={"job_id": delivery.job_id, "delivery": delivery.id, "state": state},
+        )
+        return True
+
+    def _send(self, delivery: Delivery, now: float) -> SendOutcome:
+        target = self._backend.deliveries.target(delivery.job_id)
+        if target is None:
+            return SendOutcome.given_up("the job's record has run out")
+        url, secret = target
+        if not secret:
+            return SendOutcome.given_up("no signing secret is set")
+        body = self._backend.deliveries.fix_body(delivery, self._job(delivery.job_id))
+        return send_webhook(
+            self._backend.settings, url=url, message_id=delivery.id, body=body, secret=secret, now=now
+        )
+
+    def _job(self, job_id: str) -> Job | None:
+        try:
+            return self._backend.jobs.get(job_id)
+        except StagewaveError as error:
+            if error.code in (ErrorCode.GONE, ErrorCode.NOT_FOUND):
+                return None
+            raise

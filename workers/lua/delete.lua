@@ -1,0 +1,30 @@
+-- Forget a job: what the user gave or got goes at once; a tombstone stays for a while, so that
+-- a stale worker, a late webhook or a second DELETE finds something definite.
+-- ARGV: id, tombstone TTL ms. Returns 1, or 0 for an unknown job.
+local id = ARGV[1]
+local key = K.job .. id
+local job = redis.call('HMGET', key, 'status', 'deleted', 'type', 'batch', 'created_ms')
+if not job[1] or job[2] then
+  return 0
+end
+if not is_terminal(job[1]) then
+  finish(id, 'canceled', 'client', {}, ARGV[2])
+end
+local status = redis.call('HGET', key, 'status')
+local target = redis.call('HGET', key, 'webhook')
+redis.call('DEL', key, K.events .. id)
+redis.call('HSET', key, 'id', id, 'status', status, 'type', job[3], 'created_ms', job[5], 'deleted', 1)
+if target then
+  redis.call('HSET', key, 'webhook', target)
+end
+redis.call('PEXPIRE', key, ARGV[2])
+redis.call('ZREM', K.index .. 'all', id)
+redis.call('ZREM', K.index .. 'status:' .. status, id)
+redis.call('ZREM', K.index .. 'type:' .. job[3], id)
+if job[4] then
+  redis.call('ZREM', K.index .. 'batch:' .. job[4], id)
+end
+for _, delivery in ipairs(redis.call('LRANGE', K.deliveries_of .. id, 0, -1)) do
+  redis.call('HDEL', K.delivery .. delivery, 'body')
+end
+return 1

@@ -1,0 +1,31 @@
+-- Take back what dead workers hold, queue what was parked, and end what is past its deadline.
+-- ARGV: most to take, lost error, deadline error, retention ms. Returns {taken back, pool, pool, …}.
+local now = now_ms()
+local answer = {0}
+for _, name in ipairs(redis.call('ZRANGEBYSCORE', K.leases, '-inf', now, 'LIMIT', 0, ARGV[1])) do
+  local cut = string.find(name, '|', 1, true)
+  local id, stage = string.sub(name, 1, cut - 1), string.sub(name, cut + 1)
+  redis.call('ZREM', K.leases, name)
+  local key = K.job .. id
+  local job = redis.call('HMGET', key, 'status', 'state:' .. stage, 'attempt:' .. stage)
+  if job[1] == 'running' and job[2] == 'parked' then
+    answer[#answer + 1] = enqueue(id, stage)
+  elseif holds(id, stage, job[3]) then
+    answer[1] = answer[1] + 1
+    local failure = cjson.decode(ARGV[2])
+    failure.stage = stage
+    redis.call('HINCRBY', K.counts, 'lost|' .. stage, 1)
+    local pool = retry_or_fail(id, stage, true, false, cjson.encode(failure), ARGV[4])
+    if pool ~= '' then
+      answer[#answer + 1] = pool
+    end
+  end
+end
+for _, id in ipairs(redis.call('ZRANGEBYSCORE', K.deadlines, '-inf', now, 'LIMIT', 0, ARGV[1])) do
+  redis.call('ZREM', K.deadlines, id)
+  local status = redis.call('HGET', K.job .. id, 'status')
+  if status and not is_terminal(status) then
+    finish(id, 'failed', 'deadline', {'error', ARGV[3]}, ARGV[4])
+  end
+end
+return answer

@@ -1,0 +1,320 @@
+"""The object store: inputs and results in one bucket of any S3 (SeaweedFS, MinIO, AWS), through boto3."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO, TYPE_CHECKING, Any
+
+from stage_pipeline.errors import ErrorCode, StagewaveError
+from workers.settings import Settings
+
+if TYPE_CHECKING:
+    from botocore.client import BaseClient
+    from botocore.response import StreamingBody
+
+PART_BYTES = 8 * 1024 * 1024
+"""Held in memory for each upload under way. S3 takes no parts under 5 MiB, and 10,000 of them at most."""
+BLOCK_BYTES = 256 * 1024
+RETRY_AFTER_S = 2.0
+_OWN_KEY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*/?")
+_OWN_KEY_CHARS = 256
+_KEY_BYTES = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectInfo:
+    """One object of a listing; ``modified`` in Unix seconds."""
+
+    key: str
+    size: int
+    modified: float
+
+
+class StoredObject:
+    """An object, or a range of one, being read. Close it, or use it in a ``with``."""
+
+    def __init__(self, body: StreamingBody, size: int, total_size: int, content_type: str) -> None:
+        self._body = body
+        self.size = size
+        """Bytes that ``iter_chunks`` gives."""
+        self.total_size = total_size
+        """Bytes of the whole object."""
+        self.content_type = content_type
+
+    def iter_chunks(self, block_bytes: int = BLOCK_BYTES) -> Iterator[bytes]:
+        """Raises ``store_unavailable`` when the object does not come whole."""
+        with _store_errors():
+            yield from self._body.iter_chunks(block_bytes)
+
+    def close(self) -> None:
+        self._body.close()
+
+    def __enter__(self) -> StoredObject:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class ObjectStore:
+    """One bucket. Safe to share between threads; connects at the first call.
+
+    Every method raises ``StagewaveError``: ``store_unavailable`` when the store is away or refuses us. What
+    is written, listed or removed has keys that we made ourselves; what is read may have any sound key.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._bucket = settings.s3_bucket
+        self._lock = threading.Lock()
+        self._clients: dict[bool, BaseClient] = {}
+
+    def put_file(self, key: str, source: IO[bytes] | Path, content_type: str) -> int:
+        """Store all that can be read from ``source``, however much that is; its size in bytes.
+
+        Either the whole object is there afterwards, or what was there before.
+        """
+        _check_own_key(key)
+        if isinstance(source, Path):
+            with source.open("rb") as file:
+                return self.put_file(key, file, content_type)
+        part = bytearray()
+        _read_part(source, part)
+        if len(part) < PART_BYTES:
+            self.put_bytes(key, part, content_type)
+            return len(part)
+        size = self._put_parts(key, part, source, content_type)
+        self._check_size(key, size)
+        return size
+
+    def put_bytes(self, key: str, data: bytes | bytearray, content_type: str) -> None:
+        _check_own_key(key)
+        with _store_errors():
+            self._client().put_object(Bucket=self._bucket, Key=key, Body=data, ContentType=content_type)
+        self._check_size(key, len(data))
+
+    def open(self, key: str, range: tuple[int, int] | None = None) -> StoredObject:
+        """``range``: the first byte, and the one after the last. Raises ``not_found``, and
+        ``range_not_satisfiable`` for a range that begins past the end."""
+        _check_key(key)
+        wanted = {"Range": f"bytes={range[0]}-{range[1] - 1}"} if range else {}
+        with _store_errors():
+            found = self._client().get_object(Bucket=self._bucket, Key=key, **wanted)
+        size = found["ContentLength"]
+        total = int(found["ContentRange"].rpartition("/")[2]) if "ContentRange" in found else size
+        return StoredObject(
+            found["Body"], size, total, found.get("ContentType", "application/octet-stream")
+        )
+
+    def download(self, key: str, path: Path, limit_bytes: int) -> int:
+        """Bring an object into a file; its size in bytes. Raises ``not_found``, ``too_large``."""
+        with self.open(key) as found:
+            if found.size > limit_bytes:
+                raise StagewaveError(ErrorCode.TOO_LARGE, f"the object has more than {limit_bytes} bytes")
+            with path.open("wb") as file:
+                for block in found.iter_chunks():
+                    file.write(block)
+            return found.size
+
+    def size(self, key: str) -> int | None:
+        """In bytes; None when there is no such object."""
+        _check_key(key)
+        try:
+            with _store_errors():
+                size: int = self._client().head_object(Bucket=self._bucket, Key=key)["ContentLength"]
+                return size
+        except StagewaveError as error:
+            if error.code is ErrorCode.NOT_FOUND:
+                return None
+            raise
+
+    def delete(self, *keys: str) -> None:
+        """Those that are not there are passed over."""
+        # One by one: deleting many at once needs a checksum that not every store takes in the same form.
+        for key in keys:
+            _check_own_key(key)
+            with _store_errors():
+                self._client().delete_object(Bucket=self._bucket, Key=key)
+
+    def delete_prefix(self, prefix: str) -> None:
+        for item in self.list(prefix):
+            self.delete(item.key)
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        _check_own_key(prefix)
+        with _store_errors():
+            for page in self._pages("list_objects_v2", Prefix=prefix):
+                for found in page.get("Contents", ()):
+                    yield ObjectInfo(found["Key"], found["Size"], found["LastModified"].timestamp())
+
+    def abort_stale_uploads(self, older_than_s: float) -> int:
+        """End uploads whose process died half way and whose parts still take space; how many there were."""
+        count = 0
+        with _store_errors():
+            for page in self._pages("list_multipart_uploads"):
+                for upload in page.get("Uploads", ()):
+                    if time.time() - upload["Initiated"].timestamp() > older_than_s:
+                        self._abort(upload["Key"], upload["UploadId"])
+                        count += 1
+        return count
+
+    def ensure_bucket(self) -> None:
+        """Make the bucket unless it is there."""
+        client = self._client()
+        try:
+            with _store_errors():
+                client.head_bucket(Bucket=self._bucket)
+                return
+        except StagewaveError as error:
+            if error.code is not ErrorCode.NOT_FOUND:
+                raise
+        region = self._settings.s3_region
+        # The region that S3 began with is the one that must not be named.
+        where = (
+            {} if region == "us-east-1" else {"CreateBucketConfiguration": {"LocationConstraint": region}}
+        )
+        with _store_errors():
+            try:
+                client.create_bucket(Bucket=self._bucket, **where)
+            except client.exceptions.BucketAlreadyOwnedByYou:
+                pass  # another process was quicker
+
+    def ping(self) -> None:
+        """Whether the bucket can be reached with our keys, answered within seconds."""
+        try:
+            with _store_errors():
+                self._client(hurried=True).head_bucket(Bucket=self._bucket)
+        except StagewaveError as error:
+            if error.code is ErrorCode.NOT_FOUND:
+                raise _unavailable("the bucket does not exist") from error
+            raise
+
+    def _put_parts(self, key: str, part: bytearray, source: IO[bytes], content_type: str) -> int:
+        """``part`` has the first one in it, and then each of the others."""
+        client = self._client()
+        where = {"Bucket": self._bucket, "Key": key}
+        with _store_errors():
+            upload_id = client.create_multipart_upload(**where, ContentType=content_type)["UploadId"]
+        try:
+            size = 0
+            parts: list[dict[str, object]] = []
+            while part:
+                size += len(part)
+                number = len(parts) + 1
+                with _store_errors():
+                    stored = client.upload_part(**where, UploadId=upload_id, PartNumber=number, Body=part)
+                parts.append({"PartNumber": number, "ETag": stored["ETag"]})
+                _read_part(source, part)
+            with _store_errors():
+                client.complete_multipart_upload(
+                    **where, UploadId=upload_id, MultipartUpload={"Parts": parts}
+                )
+        except BaseException:
+            self._abort(key, upload_id)
+            raise
+        return size
+
+    def _abort(self, key: str, upload_id: str) -> None:
+        try:
+            with _store_errors():
+                self._client().abort_multipart_upload(Bucket=self._bucket, Key=key, UploadId=upload_id)
+        except StagewaveError:
+            pass  # It is gone already, or the store is away: then ``abort_stale_uploads`` finds it later.
+
+    def _check_size(self, key: str, size: int) -> None:
+        if self.size(key) != size:
+            raise _unavailable("the object store did not keep what was sent")
+
+    def _pages(self, operation: str, **arguments: str) -> Iterator[dict[str, Any]]:
+        pages: Iterator[dict[str, Any]] = (
+            self._client().get_paginator(operation).paginate(Bucket=self._bucket, **arguments)
+        )
+        return pages
+
+    def _client(self, hurried: bool = False) -> BaseClient:
+        with self._lock:
+            if hurried not in self._clients:
+                self._clients[hurried] = _connect(self._settings, hurried)
+            return self._clients[hurried]
+
+
+def _connect(settings: Settings, hurried: bool) -> BaseClient:
+    # Imported late: it takes longer than the rest of the API's start.
+    import boto3
+    from botocore.config import Config
+
+    own = settings.s3_endpoint is not None
+    config = Config(
+        connect_timeout=1 if hurried else 2,
+        read_timeout=3 if hurried else 20,
+        retries={"mode": "standard", "total_max_attempts": 1 if hurried else 3},
+        max_pool_connections=64,
+        # Otherwise trailing checksums are sent that other stores than AWS refuse, or keep as data.
+        request_checksum_calculation="when_required",
+        response_checksum_validation="when_required",
+        s3={"addressing_style": "path" if own else "auto"},
+        # A proxy in the environment is meant for the world outside, not for a store that we run.
+        proxies={} if own else None,
+    )
+    return boto3.session.Session().client(
+        "s3",
+        endpoint_url=settings.s3_endpoint,
+        region_name=settings.s3_region,
+        aws_access_key_id=settings.s3_access_key,
+        aws_secret_access_key=settings.s3_secret_key,
+        config=config,
+    )
+
+
+@contextmanager
+def _store_errors() -> Iterator[None]:
+    from botocore.exceptions import BotoCoreError, ClientError
+    from urllib3.exceptions import HTTPError
+
+    try:
+        yield
+    except ClientError as error:
+        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+        code = error.response.get("Error", {}).get("Code")
+        if status == 416:
+            raise StagewaveError(
+                ErrorCode.RANGE_NOT_SATISFIABLE, "the object does not have these bytes"
+            ) from error
+        if status == 404 and code != "NoSuchBucket":
+            raise StagewaveError(ErrorCode.NOT_FOUND, "the object does not exist") from error
+        raise _unavailable("the object store refused a request") from error
+    except (BotoCoreError, HTTPError) as error:
+        raise _unavailable("the object store cannot be reached") from error
+
+
+def _unavailable(why: str) -> StagewaveError:
+    return StagewaveError(ErrorCode.STORE_UNAVAILABLE, why, retry_after_s=RETRY_AFTER_S)
+
+
+def _read_part(source: IO[bytes], part: bytearray) -> None:
+    """Fill ``part`` with the next one; it is whole unless the source ends before."""
+    part.clear()
+    while len(part) < PART_BYTES and (block := source.read(min(BLOCK_BYTES, PART_BYTES - len(part)))):
+        part += block
+
+
+def _check_own_key(key: str) -> None:
+    """No user's text gets into a key: a key that could hold any is a fault of ours."""
+    if len(key) > _OWN_KEY_CHARS or not _OWN_KEY.fullmatch(key):
+        raise StagewaveError(ErrorCode.INVALID_REQUEST, "this is no key of an object of ours")
+
+
+def _check_key(key: str) -> None:
+    steps = key.split("/")
+    printable = all(char >= " " and char != "\x7f" for char in key)
+    if not printable or len(key.encode()) > _KEY_BYTES or any(step in ("", ".", "..") for step in steps):
+        raise StagewaveError(ErrorCode.NOT_FOUND, "the object does not exist")

@@ -1,0 +1,40 @@
+"""Where a job's bytes lie in the object store. Keys hold ids and attempt numbers, never a user's text."""
+
+from __future__ import annotations
+
+from workers.object_store import ObjectStore
+
+
+def input_key(job_id: str) -> str:
+    return f"inputs/{job_id}"
+
+
+def audio_key(job_id: str, attempt: int, extension: str) -> str:
+    return f"{result_prefix(job_id)}{attempt}.{extension}"
+
+
+def transcript_key(job_id: str, attempt: int) -> str:
+    return f"{result_prefix(job_id)}{attempt}.json"
+
+
+def result_prefix(job_id: str) -> str:
+    return f"results/{job_id}/"
+
+
+def job_of_key(key: str) -> str | None:
+    """The job an object belongs to; None for an object that is not ours to remove."""
+    parts = key.split("/")
+    return parts[1] if len(parts) > 1 and parts[0] in ("inputs", "results") else None
+
+
+def remove_objects(objects: ObjectStore, job_id: str) -> None:
+    """All of a job: what it was given and what it made."""
+    objects.delete(input_key(job_id))
+    objects.delete_prefix(result_prefix(job_id))
+
+
+def remove_other_attempts(objects: ObjectStore, job_id: str, kept: set[str]) -> None:
+    """What attempts that did not win have left."""
+    stale = [o.key for o in objects.list(result_prefix(job_id)) if o.key not in kept]
+    if stale:
+        objects.delete(*stale)

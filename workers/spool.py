@@ -1,0 +1,51 @@
+"""A process's own folder for files on their way: inputs being decoded, audio being made."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+class Spool:
+    """``<home>/spool/<pid>``; the folders of processes that are gone are removed at the start."""
+
+    def __init__(self, home: Path) -> None:
+        self._root = home / "spool"
+        self.folder = self._root / str(os.getpid())
+        self._remove_stale()
+        self.folder.mkdir(parents=True, exist_ok=True)
+
+    @contextmanager
+    def attempt_folder(self) -> Iterator[Path]:
+        """A folder for one attempt, removed with all in it."""
+        folder = Path(tempfile.mkdtemp(dir=self.folder))
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def close(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _remove_stale(self) -> None:
+        if not self._root.is_dir():
+            return
+        for folder in self._root.iterdir():
+            if folder.name.isdigit() and not _alive(int(folder.name)):
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _alive(pid: int) -> bool:
+    if pid == os.getpid():
+        return False  # left by an earlier process that had our number
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
