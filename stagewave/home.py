@@ -1,0 +1,85 @@
+"""The home folder: one ``stagewave up`` at a time, its secrets and its logs."""
+
+from __future__ import annotations
+
+import base64
+import fcntl
+import os
+import secrets
+import time
+from pathlib import Path
+
+from stagewave.errors import HomeBusy
+
+ENDING_S = 15.0
+"""How long to wait for the processes of an ``up`` that was killed; its warden needs a few seconds."""
+
+
+class Home:
+    """``STAGEWAVE_HOME``, by its absolute path. ``lock`` before anything else is done with it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.resolve()
+        self.logs = self.path / "logs"
+        self._lock_path = self.path / "up.lock"
+        self.lock_fd: int | None = None
+
+    def lock(self) -> None:
+        """Take the home folder for this process, making it when it is not there; raises ``HomeBusy``."""
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.logs.mkdir(mode=0o700, exist_ok=True)
+        fd = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        deadline = time.monotonic() + ENDING_S
+        while True:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                holder = self.holder()
+                if _runs(holder) or time.monotonic() > deadline:
+                    os.close(fd)
+                    raise HomeBusy(
+                        f"Stagewave already runs in {self.path} (process {holder or 'unknown'}): "
+                        "stop it first, or set STAGEWAVE_HOME to another folder"
+                    ) from None
+                time.sleep(0.1)
+        os.ftruncate(fd, 0)
+        os.write(fd, str(os.getpid()).encode())
+        self.lock_fd = fd
+
+    def unlock(self) -> None:
+        if self.lock_fd is not None:
+            os.ftruncate(self.lock_fd, 0)
+            os.close(self.lock_fd)
+            self.lock_fd = None
+
+    def holder(self) -> int | None:
+        """The process that has, or had, the lock."""
+        try:
+            text = self._lock_path.read_text(encoding="ascii")
+        except OSError:
+            return None
+        return int(text) if text.isdecimal() else None
+
+    def webhook_secret(self) -> str:
+        """``whsec_…`` (Standard Webhooks), made once and kept, so that receivers can go on checking."""
+        path = self.path / "webhook.secret"
+        if not path.exists():
+            fresh = self.path / "webhook.secret.new"
+            fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with os.fdopen(fd, "w", encoding="ascii") as file:
+                file.write("whsec_" + base64.b64encode(secrets.token_bytes(32)).decode())
+            fresh.rename(path)
+        return path.read_text(encoding="ascii")
+
+
+def _runs(pid: int | None) -> bool:
+    if pid is None:
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
