@@ -1,0 +1,1 @@
+"""The HTTP side: a Flask application over the queue. It never imports an engine."""

@@ -70,9 +70,7 @@ class EventLog:
             if not events:
                 with broker_errors():
                     there = self._client.exists(keys.events(job_id))
-                if not there:
-                    return
-                if self._ended_before(job_id, after):
+                if not there or self._ended_before(job_id, after):
                     return
                 yield None
             for event in events:
@@ -107,7 +105,12 @@ class EventLog:
                 list[tuple[bytes, dict[bytes, bytes]]],
                 self._client.xrevrange(keys.events(job_id), count=1),
             )
-        return bool(last) and _event(last[0]).terminal
+        return bool(last) and _event(last[0]).terminal and _is_not_after(text(last[0][0]), after)
+
+
+def _is_not_after(entry_id: str, other: str) -> bool:
+    """Order of stream ids: milliseconds, then the number within one."""
+    return [int(part) for part in entry_id.split("-")] <= [int(part) for part in other.split("-")]
 
 
 def _streams(answer: object) -> list[tuple[bytes, list[tuple[bytes, dict[bytes, bytes]]]]]:

@@ -152,11 +152,7 @@ class JobStore:
 
     def mark_listening(self, job_id: str) -> None:
         """Somebody listens: from the next chunk on, the job works in a stream."""
-        with broker_errors():
-            pipe = self._client.pipeline()
-            pipe.hexists(keys.job(job_id), "created_ms")
-            if pipe.execute()[0]:
-                self._client.hset(keys.job(job_id), "listening", 1)
+        self._scripts.run("listen", args=(job_id,))
 
     # -- what workers do -------------------------------------------------------------------------
 

@@ -85,3 +85,13 @@ def test_waiting_ends_with_its_time(make_job: MakeJob, events: EventLog) -> None
     began = time.monotonic()
     events.wait_terminal(make_job().id, 0.2)
     assert 0.15 < time.monotonic() - began < 1
+
+
+def test_an_end_that_comes_between_two_looks_is_not_missed(
+    jobs: JobStore, make_job: MakeJob, events: EventLog
+) -> None:
+    job = make_job(Task.ASR)
+    seen = events.read(job.id)[-1].id
+    finish(jobs)
+    assert not events._ended_before(job.id, seen)
+    assert events._ended_before(job.id, events.read(job.id)[-1].id)

@@ -1,0 +1,187 @@
+"""The description of the API, and the API held to it."""
+
+import re
+from collections import defaultdict
+
+import pytest
+from openapi_schema_validator import OAS31Validator
+from openapi_spec_validator import OpenAPIV31SpecValidator
+
+from stage_pipeline.errors import ErrorCode
+from tests.integration.api.conftest import TTS, Api, multipart_body, tone_wav
+
+HOOK = {"url": "https://hooks.example.com/x", "secret": "whsec_" + "QUJD" * 10, "events": ["job.canceled"]}
+UNPROVOKED = {500}
+"""What no request should bring about."""
+
+
+@pytest.fixture
+def document(api: Api) -> dict:
+    return api.get("/openapi.json").json()
+
+
+def test_the_document_is_valid_openapi(document):
+    assert document["openapi"].startswith("3.1")
+    OpenAPIV31SpecValidator(document).validate()
+
+
+def test_every_route_is_described_and_every_description_is_full(api: Api, document):
+    assert set(document["paths"]) == {
+        "/v1/jobs",
+        "/v1/jobs/{job_id}",
+        "/v1/jobs/{job_id}/cancel",
+        "/v1/jobs/{job_id}/events",
+        "/v1/jobs/{job_id}/audio",
+        "/v1/jobs/{job_id}/transcript",
+        "/v1/jobs/{job_id}/webhooks",
+        "/v1/jobs/{job_id}/webhooks/{delivery_id}/replay",
+        "/healthz",
+        "/readyz",
+        "/metrics",
+    }
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            named = {p["name"] for p in operation.get("parameters", []) if p["in"] == "path"}
+            assert named == set(re.findall(r"{(\w+)}", path)), f"{method} {path}"
+            assert operation["summary"] and operation["operationId"]
+            assert all(answer["description"] for answer in operation["responses"].values())
+
+
+def test_the_page_works_without_the_world_outside(api: Api):
+    page = api.get("/docs")
+    policy = page.headers["Content-Security-Policy"]
+    assert "default-src 'none'" in policy and "unsafe" not in policy
+    for path in ("/docs", "/docs/docs.js", "/docs/docs.css"):
+        answer = api.get(path)
+        assert answer.status_code == 200
+        assert not re.search(r"(src|href|url)\W{1,3}(https?:)?//", answer.text)
+    for name in re.findall(r'(?:src|href)="(/[^"]*)"', page.text):
+        assert api.get(name).status_code == 200
+
+
+class Walk:
+    """Calls the API, holds every answer to the document, and remembers which were seen."""
+
+    def __init__(self, api: Api, document: dict) -> None:
+        self.api = api
+        self.document = document
+        self.seen: dict[tuple[str, str], set[int]] = defaultdict(set)
+
+    def __call__(self, method: str, path: str, status: int, *, api: Api | None = None, **how) -> dict:
+        answer = (api or self.api).request(method, path, **how)
+        template = self._template(path.partition("?")[0])
+        operation = self.document["paths"][template][method.lower()]
+        where = f"{method} {path}: {answer.status_code} {answer.text[:500]}"
+        assert answer.status_code == status, where
+        promised = operation["responses"].get(str(status))
+        assert promised is not None, f"not promised: {where}"
+        for name in promised.get("headers", {}):
+            if status >= 400 or name == "Location" or name.startswith("Content-"):
+                assert name in answer.headers, f"no {name}: {where}"
+        if answer.content and "content" in promised:
+            media_type = answer.headers["Content-Type"].partition(";")[0]
+            assert media_type in promised["content"], where
+            if media_type.endswith("json"):
+                schema = promised["content"][media_type]["schema"]
+                validator = OAS31Validator({**schema, "components": self.document["components"]})
+                errors = list(validator.iter_errors(answer.json()))
+                assert not errors, f"{errors[0].message} at {list(errors[0].path)}: {where}"
+        self.seen[template, method.lower()].add(status)
+        return answer.json() if answer.content and "json" in answer.headers["Content-Type"] else {}
+
+    def _template(self, path: str) -> str:
+        for template in self.document["paths"]:
+            if re.fullmatch(re.sub(r"{\w+}", "[^/]+", template), path):
+                return template
+        raise AssertionError(f"no path in the document for {path}")
+
+    def missed(self) -> set[tuple[str, str, int]]:
+        return {
+            (method, path, int(status))
+            for path, methods in self.document["paths"].items()
+            for method, operation in methods.items()
+            for status in operation["responses"]
+            if int(status) not in self.seen[path, method] | UNPROVOKED
+        }
+
+
+def test_each_endpoint_gives_each_status_it_promises(api: Api, guarded: Api, small_queue: Api, document):
+    walk = Walk(api, document)
+    key = {"Idempotency-Key": "walk"}
+    walk("POST", "/v1/jobs", 201, json={**TTS, "webhook": HOOK}, headers=key)
+    walk("POST", "/v1/jobs", 200, json={**TTS, "webhook": HOOK}, headers=key)
+    walk("POST", "/v1/jobs", 422, json={**TTS, "seed": 1}, headers=key)
+    walk("POST", "/v1/jobs", 400, content=b"{", headers={"Content-Type": "application/json"})
+    walk("POST", "/v1/jobs", 415, content=b"{}", headers={"Content-Type": "text/plain"})
+    walk("POST", "/v1/jobs", 413, **multipart_body(language=b"x" * 600_000))
+    api.delete(
+        f"/v1/jobs/{api.post('/v1/jobs', json=TTS, headers={'Idempotency-Key': 'gone'}).json()['id']}"
+    )
+    walk("POST", "/v1/jobs", 410, json=TTS, headers={"Idempotency-Key": "gone"})
+    for _ in range(3):
+        small_queue.post("/v1/jobs", json=TTS)
+    walk("POST", "/v1/jobs", 429, json=TTS, api=small_queue)
+
+    queued, spoken, canceled, deleted = (api.make()["id"] for _ in range(4))
+    heard, failed = (api.make_asr(tone_wav(0.1))["id"] for _ in range(2))
+    api.hand.speak(spoken)
+    api.hand.transcribe(heard, "hello there")
+    api.hand.fail(api.hand.claim(failed, "thinker"), ErrorCode.NOT_AUDIO, "this is no audio")
+    api.delete(f"/v1/jobs/{deleted}")
+    hooked = walk("POST", "/v1/jobs", 201, json={**TTS, "webhook": HOOK})["id"]
+    api.post(f"/v1/jobs/{hooked}/cancel")
+    delivery = walk("GET", f"/v1/jobs/{hooked}/webhooks", 200)["data"][0]["id"]
+    walk("POST", f"/v1/jobs/{hooked}/webhooks/{delivery}/replay", 202)
+
+    walk("GET", "/v1/jobs?limit=100", 200)
+    walk("GET", "/v1/jobs?limit=0", 422)
+    for job_id in (queued, spoken, heard, failed):
+        walk("GET", f"/v1/jobs/{job_id}", 200)
+    walk("GET", f"/v1/jobs/{queued}?wait=x", 422)
+    walk("POST", f"/v1/jobs/{canceled}/cancel", 200)
+    walk("POST", f"/v1/jobs/{spoken}/cancel", 409)
+    walk("DELETE", f"/v1/jobs/{canceled}", 204)
+
+    last = api.backend.events.read(spoken)[-1].id
+    walk("GET", f"/v1/jobs/{spoken}/events", 200)
+    walk("GET", f"/v1/jobs/{spoken}/events?last_event_id={last}", 204)
+    walk("GET", f"/v1/jobs/{spoken}/events?last_event_id=x", 422)
+    walk("GET", f"/v1/jobs/{spoken}/audio", 200)
+    walk("GET", f"/v1/jobs/{spoken}/audio", 206, headers={"Range": "bytes=0-9"})
+    walk("GET", f"/v1/jobs/{spoken}/audio", 416, headers={"Range": "bytes=99999999-"})
+    walk("GET", f"/v1/jobs/{spoken}/audio?format=x", 422)
+    tag = api.head(f"/v1/jobs/{spoken}/audio").headers["ETag"]
+    walk("GET", f"/v1/jobs/{spoken}/audio", 304, headers={"If-None-Match": tag})
+    for form in ("json", "text", "srt", "vtt"):
+        walk("GET", f"/v1/jobs/{heard}/transcript?format={form}", 200)
+    walk("GET", f"/v1/jobs/{heard}/transcript?format=x", 422)
+    walk("GET", f"/v1/jobs/{queued}/transcript", 409)
+
+    under = ["", "/events", "/audio", "/transcript", "/webhooks"]
+    for method, path in [("GET", path) for path in under] + [
+        ("DELETE", ""),
+        ("POST", "/cancel"),
+        ("POST", "/webhooks/msg_1/replay"),
+    ]:
+        walk(method, f"/v1/jobs/nope{path}", 404)
+        walk(method, f"/v1/jobs/{deleted}{path}", 410)
+        walk(method, f"/v1/jobs/{queued}{path}", 401, api=guarded)
+    walk("GET", "/v1/jobs", 401, api=guarded)
+    walk("POST", "/v1/jobs", 401, api=guarded)
+
+    walk("GET", "/healthz", 200)
+    walk("GET", "/metrics", 200)
+    with api.broker_away():
+        walk("GET", "/readyz", 503)
+        walk("GET", "/v1/jobs", 503)
+        walk("POST", "/v1/jobs", 503, json=TTS)
+        for method, path in [("GET", path) for path in under] + [
+            ("DELETE", ""),
+            ("POST", "/cancel"),
+            ("POST", "/webhooks/msg_1/replay"),
+        ]:
+            walk(method, f"/v1/jobs/{spoken}{path}", 503)
+    with api.all_pools():
+        walk("GET", "/readyz", 200)
+    # Only a server that stops gives this one; test_waiters.py sees it.
+    assert walk.missed() == {("get", "/v1/jobs/{job_id}/audio", 409)}
