@@ -48,7 +48,7 @@ def connect_backend(settings: Settings, *, patient_s: float = 0.0) -> Backend:
         tokens=TokenChannel(client, blocking, ttl_s),
         audio=AudioChannel(client, blocking, ttl_s, settings.audio_stream_bytes),
         objects=ObjectStore(settings),
-        bell=Bell(make_celery(settings)),
+        bell=Bell(make_celery(settings), client),
         deliveries=DeliveryStore(client, settings),
         pools=PoolRegistry(client),
     )

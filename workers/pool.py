@@ -68,14 +68,15 @@ class Pool:
         self._stopping = threading.Event()
 
     def answer(self) -> None:
-        """One bell: at most one job, and at most one webhook."""
-        if self._stopping.is_set():
-            return
-        claim = self._backend.jobs.claim(self._pool, self._runner.stage, self._worker_id)
-        if claim is not None:
-            self._run(claim)
-        if self._webhooks is not None:
-            self._webhooks.run_one()
+        """One bell: jobs, and webhooks that are due, until there is nothing left to do."""
+        busy = True
+        while busy and not self._stopping.is_set():
+            claim = self._backend.jobs.claim(self._pool, self._runner.stage, self._worker_id)
+            if claim is not None:
+                self._run(claim)
+            busy = claim is not None
+            if self._webhooks is not None:
+                busy = self._webhooks.run_one() or busy
 
     def stop_after(self, drain_s: float) -> None:
         """Take no more jobs; hand back what still runs after ``drain_s``."""

@@ -16,7 +16,6 @@ import argparse
 import multiprocessing
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -25,13 +24,11 @@ from pathlib import Path
 import httpx
 from celery import Celery
 
-from stagewave.embedded_broker import EmbeddedBroker
-from stagewave.embedded_store import EmbeddedStore
-from tests.integration.conftest import NOOP_CONFIG, ROOT, System, free_port
+from tests.bench.whole_system import EVERYTHING, report, whole_system
+from tests.integration.conftest import ROOT, System
 from workers.audio_channel import AudioChannel
 from workers.broker import connect, connect_blocking
 from workers.job import new_job_id
-from workers.settings import Settings
 from workers.token_channel import TokenChannel
 
 CLIENTS = 8
@@ -43,41 +40,15 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=200)
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        home = Path(folder)
-        broker, store = EmbeddedBroker(home / "broker"), EmbeddedStore(home / "store", "stagewave")
-        broker.start()
-        store.start()
-        config = home / "noop.yaml"
-        config.write_text(NOOP_CONFIG)
-        settings = Settings(
-            home=home,
-            port=free_port(),
-            config=config,
-            redis_url=broker.url,
-            s3_endpoint=store.endpoint,
-            s3_access_key=store.access_key,
-            s3_secret_key=store.secret_key,
-        )
-        system = System(settings, home)
-        try:
-            system.backend.objects.ensure_bucket()
-            hops(broker.url, options.rounds)
-            system.start("api", "thinker", "token2wav", "io", "scheduler")
-            latency(system, options.rounds)
-            ours = throughput(system, options.jobs)
-            bare = bare_celery(settings, home, options.jobs)
-            print(f"jobs/s over bare Celery tasks/s: {ours / bare:.2f}")
-        finally:
-            system.close()
-            store.stop()
-            broker.stop()
-
-
-def report(what: str, values_s: list[float]) -> None:
-    ordered = sorted(values_s)
-    p50, p99 = ordered[len(ordered) // 2], ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))]
-    print(f"{what:46} p50 {p50 * 1000:8.2f} ms   p99 {p99 * 1000:8.2f} ms   ({len(ordered)} times)")
+    with whole_system() as system:
+        system.backend.objects.ensure_bucket()
+        url = system.settings.redis_url or ""
+        hops(url, options.rounds)
+        system.start(*EVERYTHING)
+        latency(system, options.rounds)
+        ours = throughput(system, options.jobs)
+        bare = bare_celery(url, system.settings.home, options.jobs)
+        print(f"jobs/s over bare Celery tasks/s: {ours / bare:.2f}")
 
 
 # -- latency -------------------------------------------------------------------------------------
@@ -195,10 +166,10 @@ def _ended(system: System) -> int:
     return counts["succeeded"] + counts["failed"]
 
 
-def bare_celery(settings: Settings, folder: Path, tasks: int) -> float:
+def bare_celery(url: str, folder: Path, tasks: int) -> float:
     """The rival: the same broker, the same kind of pool, a task that counts in Redis that it ran."""
-    app = _bare_app(settings.redis_url or "")
-    environ = {"BARE_URL": settings.redis_url or "", "PATH": "/usr/bin:/bin"}
+    app = _bare_app(url)
+    environ = {"BARE_URL": url, "PATH": "/usr/bin:/bin"}
     log = (folder / "bare.log").open("wb")
     worker = subprocess.Popen(
         [sys.executable, "-m", "tests.bench.queue_overhead_rival"],
@@ -207,7 +178,7 @@ def bare_celery(settings: Settings, folder: Path, tasks: int) -> float:
         stdout=log,
         stderr=log,
     )
-    client = connect(settings.redis_url or "")
+    client = connect(url)
     try:
         app.send_task(BARE_TASK, queue="bare")
         while int(client.get("bare:ran") or 0) < 1:
