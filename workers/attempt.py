@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 from stage_pipeline.errors import StagewaveError
 from workers.job_store import Claim, JobStore
@@ -77,7 +75,6 @@ class LeaseKeeper:
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="lease-keeper", daemon=True)
-        self.last_success = time.monotonic()
 
     def start(self) -> None:
         self._thread.start()
@@ -86,20 +83,25 @@ class LeaseKeeper:
         self._stop.set()
         self._thread.join(timeout=5)
 
-    @contextmanager
-    def keep(self, claim: Claim) -> Iterator[Attempt]:
+    def hold(self, claim: Claim) -> Attempt:
+        """From now on its lease is renewed, until ``drop``."""
         attempt = Attempt(claim)
         with self._lock:
             self._attempts.add(attempt)
-        try:
-            yield attempt
-        finally:
-            with self._lock:
-                self._attempts.discard(attempt)
+        return attempt
+
+    def drop(self, attempt: Attempt) -> None:
+        with self._lock:
+            self._attempts.discard(attempt)
 
     @property
     def running(self) -> int:
         return len(self._attempts)
+
+    @property
+    def has_suspect(self) -> bool:
+        with self._lock:
+            return any(attempt.claim.suspect for attempt in self._attempts)
 
     def release_all(self) -> None:
         """End every attempt as released: this process stops."""
@@ -112,7 +114,6 @@ class LeaseKeeper:
         while not self._stop.wait(self._heartbeat_s):
             try:
                 self._renew()
-                self.last_success = time.monotonic()
             except StagewaveError:
                 # The broker is away. The work goes on: every write is fenced, so it is safe, and when the
                 # broker is back before the lease ran out, nothing was lost.

@@ -9,6 +9,7 @@ from stage_pipeline.errors import ErrorCode, StagewaveError
 from workers.attempt import Attempt
 from workers.audio_fetch import fetch_audio
 from workers.backend import Backend
+from workers.breaker import Breaker
 from workers.deliveries import Delivery
 from workers.job import Job
 from workers.results import input_key
@@ -24,8 +25,9 @@ class FetchRunner:
 
     stage = Stage.FETCH
 
-    def __init__(self, backend: Backend, spool: Spool) -> None:
+    def __init__(self, backend: Backend, spool: Spool, breaker: Breaker) -> None:
         self._backend = backend
+        self._breaker = breaker
         self._spool = spool
 
     def run(self, attempt: Attempt) -> None:
@@ -37,7 +39,8 @@ class FetchRunner:
             with path.open("wb") as file:
                 fetch_audio(self._backend.settings, source.url, file, abort=lambda: attempt.ended)
             attempt.check()
-            self._backend.objects.put_file(input_key(attempt.job.id), path, "application/octet-stream")
+            key, kind = input_key(attempt.job.id), "application/octet-stream"
+            self._breaker.call(attempt, lambda: self._backend.objects.put_file(key, path, kind))
         held, pool = self._backend.jobs.start_next(attempt.claim, done=True, streamed=False)
         if pool is not None:
             self._backend.bell.ring(pool)

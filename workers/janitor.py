@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 
 from ulid import ULID
 
@@ -22,21 +23,22 @@ class Janitor:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 
-    def sweep(self, now: float) -> None:
+    def sweep(self, now: float, grace_s: float = GRACE_S) -> None:
         """``now``: Unix seconds. Safe to run at any time, by any number of processes."""
         names = self._backend.jobs.forget_expired(_id_at(now))
-        uploads = self._backend.objects.abort_stale_uploads(GRACE_S)
-        objects = self._remove_orphans(now)
+        uploads = self._backend.objects.abort_stale_uploads(grace_s)
+        objects = 0
+        for key in self.orphans(now, grace_s):
+            self._backend.objects.delete(key)
+            objects += 1
         _log.info("swept", extra={"names": names, "objects": objects, "uploads": uploads})
 
-    def _remove_orphans(self, now: float) -> int:
-        removed = 0
+    def orphans(self, now: float, grace_s: float = GRACE_S) -> Iterator[str]:
+        """Keys of objects older than ``grace_s`` that belong to no job."""
         for prefix in ("inputs/", "results/"):
             for item in self._backend.objects.list(prefix):
-                if now - item.modified > GRACE_S and self._is_orphan(item):
-                    self._backend.objects.delete(item.key)
-                    removed += 1
-        return removed
+                if now - item.modified > grace_s and self._is_orphan(item):
+                    yield item.key
 
     def _is_orphan(self, item: ObjectInfo) -> bool:
         job_id = job_of_key(item.key)

@@ -33,11 +33,14 @@ class Idempotency:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One attempt's right to work on a job: the attempt number is the fence of all it does."""
+    """One attempt's right to work on a job: the attempt number is the fence of all it does.
+
+    ``suspect``: an earlier attempt lost its worker or failed, so this job may be the one that kills."""
 
     job: Job
     stage: Stage
     attempt: int
+    suspect: bool = False
 
 
 class JobStore:
@@ -156,15 +159,16 @@ class JobStore:
 
     # -- what workers do -------------------------------------------------------------------------
 
-    def claim(self, pool: str, stage: Stage, worker_id: str) -> Claim | None:
-        """The best ready job of a pool, under a new lease and attempt number."""
-        record = self._scripts.run(
-            "claim", keys=(keys.ready(pool),), args=(stage.value, worker_id, self._lease_ms)
-        )
+    def claim(self, pool: str, stage: Stage, worker_id: str, *, has_suspect: bool = False) -> Claim | None:
+        """The best ready job of a pool, under a new lease and attempt number. A worker that has a suspect
+        (see ``Claim``) gets no second one."""
+        args = (stage.value, worker_id, self._lease_ms, int(has_suspect))
+        record = self._scripts.run("claim", keys=(keys.ready(pool),), args=args)
         if not record:
             return None
         fields = pairs(record)
-        return Claim(Job.from_hash(fields), stage, int(fields[f"attempt:{stage}"]))
+        suspect = int(fields.get(f"failures:{stage}", 0)) > 0
+        return Claim(Job.from_hash(fields), stage, int(fields[f"attempt:{stage}"]), suspect)
 
     def renew(self, claims: Sequence[Claim]) -> list[int]:
         """For each claim: 0 lost (canceled, ended, or taken over), 1 held, 2 held and listened to."""
@@ -328,7 +332,7 @@ class JobStore:
     def _index_names(self) -> list[str]:
         prefix = keys.index("")
         with broker_errors():
-            found = self._client.scan_iter(match=prefix.replace("{", "\\{") + "*", count=1000)
+            found = self._client.scan_iter(match=keys.starting_with(prefix), count=1000)
             return [text(key)[len(prefix) :] for key in found]
 
     def _sweep(self, index: str, before_id: str) -> int:

@@ -55,6 +55,11 @@ def deliveries_of(job_id: str) -> str:
     return CONTROL_PREFIXES["deliveries_of"] + job_id
 
 
+def starting_with(prefix: str) -> str:
+    """A pattern for SCAN; the tag's braces mean nothing in one."""
+    return prefix + "*"
+
+
 def finished(slot: int) -> str:
     return f"{CONTROL_PREFIXES['finished']}{slot}"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import re
 import threading
 import time
@@ -160,12 +161,16 @@ class ObjectStore:
         """End uploads whose process died half way and whose parts still take space; how many there were."""
         count = 0
         with _store_errors():
-            for page in self._pages("list_multipart_uploads"):
-                for upload in page.get("Uploads", ()):
-                    if time.time() - upload["Initiated"].timestamp() > older_than_s:
-                        self._abort(upload["Key"], upload["UploadId"])
-                        count += 1
+            for upload in self._uploads():
+                if time.time() - upload["Initiated"].timestamp() > older_than_s:
+                    self._abort(upload["Key"], upload["UploadId"])
+                    count += 1
         return count
+
+    def open_uploads(self) -> builtins.list[str]:
+        """Keys of uploads that have begun and not ended."""
+        with _store_errors():
+            return [str(upload["Key"]) for upload in self._uploads()]
 
     def ensure_bucket(self) -> None:
         """Make the bucket unless it is there."""
@@ -197,6 +202,10 @@ class ObjectStore:
             if error.code is ErrorCode.NOT_FOUND:
                 raise _unavailable("the bucket does not exist") from error
             raise
+
+    def _uploads(self) -> Iterator[dict[str, Any]]:
+        for page in self._pages("list_multipart_uploads"):
+            yield from page.get("Uploads", ())
 
     def _put_parts(self, key: str, part: bytearray, source: IO[bytes], content_type: str) -> int:
         """``part`` has the first one in it, and then each of the others."""

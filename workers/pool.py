@@ -9,27 +9,28 @@ import socket
 import threading
 import time
 from dataclasses import replace
-from typing import Literal, Protocol
+from typing import Literal
 
 from celery.signals import worker_shutting_down
 from ulid import ULID
 
 from stage_pipeline.deploy import DeployConfig, DeployError, load_deploy
 from stage_pipeline.engines.load import load_thinker, load_token2wav
-from stage_pipeline.errors import ErrorCode, StagewaveError
-from workers.attempt import Attempt, AttemptLost, AttemptReleased, LeaseKeeper
+from stage_pipeline.errors import StagewaveError
+from workers.attempt import LeaseKeeper
 from workers.backend import Backend, connect_backend
+from workers.breaker import Breaker
 from workers.celery_app import WORK, make_celery
-from workers.fenced_stream import FencedOff
+from workers.hearing import Hearing
 from workers.io_runner import FetchRunner, WebhookRunner
-from workers.job_store import Claim
 from workers.log import start_logging
 from workers.pool_registry import BEAT_S, PoolWorker
 from workers.settings import Settings, load_settings
 from workers.spool import Spool
-from workers.states import IO_POOL, Stage, Status, pool_of
+from workers.states import IO_POOL, Stage, pool_of
 from workers.thinker_runner import ThinkerRunner
 from workers.token2wav_runner import Token2WavRunner
+from workers.worker import Runner, Worker
 
 _log = logging.getLogger(__name__)
 
@@ -37,100 +38,6 @@ _PATIENCE_S = 90.0
 """How long a worker's commands wait for a broker that is away."""
 
 POOL_NAMES = ("thinker", "token2wav", "io")
-
-
-class Runner(Protocol):
-    """What does the work of one stage."""
-
-    stage: Stage
-
-    def run(self, attempt: Attempt) -> None: ...
-
-
-class Pool:
-    """Answers bells: claims a job, runs the attempt, and records how it ended."""
-
-    def __init__(
-        self,
-        backend: Backend,
-        keeper: LeaseKeeper,
-        pool: str,
-        worker_id: str,
-        runner: Runner,
-        webhooks: WebhookRunner | None = None,
-    ) -> None:
-        self._backend = backend
-        self._keeper = keeper
-        self._pool = pool
-        self._worker_id = worker_id
-        self._runner = runner
-        self._webhooks = webhooks
-        self._stopping = threading.Event()
-
-    def answer(self) -> None:
-        """One bell: jobs, and webhooks that are due, until there is nothing left to do."""
-        busy = True
-        while busy and not self._stopping.is_set():
-            claim = self._backend.jobs.claim(self._pool, self._runner.stage, self._worker_id)
-            if claim is not None:
-                self._run(claim)
-            busy = claim is not None
-            if self._webhooks is not None:
-                busy = self._webhooks.run_one() or busy
-
-    def stop_after(self, drain_s: float) -> None:
-        """Take no more jobs; hand back what still runs after ``drain_s``."""
-        self._stopping.set()
-        timer = threading.Timer(drain_s, self._keeper.release_all)
-        timer.daemon = True
-        timer.start()
-
-    def _run(self, claim: Claim) -> None:
-        where = {"job_id": claim.job.id, "stage": claim.stage.value, "attempt": claim.attempt}
-        began = time.monotonic()
-        with self._keeper.keep(claim) as attempt:
-            try:
-                self._work(attempt)
-                outcome = "done"
-            except (AttemptLost, FencedOff):
-                outcome = "lost"
-                self._drop_leftovers(claim)
-            except AttemptReleased:
-                outcome = "released"
-                if (pool := self._backend.jobs.release(claim)) is not None:
-                    self._backend.bell.ring(pool)
-            except StagewaveError as error:
-                outcome = self._failed(attempt, error)
-            except Exception:
-                # The edge of a task: log the cause once, and let the job know only that it failed.
-                _log.exception("attempt broke", extra=where)
-                outcome = self._failed(
-                    attempt, StagewaveError(ErrorCode.INTERNAL, "an internal error ended this attempt")
-                )
-        self._ring_for_webhooks(claim)
-        elapsed_ms = round((time.monotonic() - began) * 1000, 1)
-        _log.info("attempt ended", extra={**where, "outcome": outcome, "ms": elapsed_ms})
-
-    def _work(self, attempt: Attempt) -> None:
-        try:
-            self._runner.run(attempt)
-        except Exception:
-            attempt.check()  # what was told to stop may say so in its own way
-            raise
-
-    def _failed(self, attempt: Attempt, error: StagewaveError) -> str:
-        self._backend.jobs.fail(attempt.claim, error)
-        return error.code.code
-
-    def _drop_leftovers(self, claim: Claim) -> None:
-        """A canceled or deleted job's streams, should this attempt have opened one a moment too late."""
-        status = self._backend.jobs.status(claim.job.id)
-        if status is None or (status.terminal and status is not Status.SUCCEEDED):
-            self._backend.jobs.drop_streams(claim.job.id)
-
-    def _ring_for_webhooks(self, claim: Claim) -> None:
-        if claim.job.spec.webhook is not None:
-            self._backend.bell.ring(IO_POOL)
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -147,9 +54,9 @@ def run_pool(settings: Settings, stage_name: str) -> None:
     Celery starts a thread."""
     deploy = load_deploy(settings.config)
     backend = connect_backend(settings, patient_s=_PATIENCE_S)
-    spool = Spool(settings.home)
+    spool = Spool(settings.home, settings.disk_floor_bytes)
     worker_id = f"{stage_name}-{socket.gethostname()}-{ULID()}"
-    worker = PoolWorker(
+    record = PoolWorker(
         worker_id=worker_id,
         pool=IO_POOL if stage_name == IO_POOL else pool_of(Stage(stage_name), deploy.model),
         stage=stage_name,
@@ -161,17 +68,18 @@ def run_pool(settings: Settings, stage_name: str) -> None:
     runner: Runner
     webhooks = None
     if stage_name == IO_POOL:
-        runner, webhooks = FetchRunner(backend, spool), WebhookRunner(backend)
+        runner, webhooks = FetchRunner(backend, spool, Breaker(backend.objects)), WebhookRunner(backend)
     else:
-        runner, worker = _load_stage(settings, deploy, backend, spool, worker)
+        runner, record = _load_stage(settings, deploy, backend, spool, record)
     keeper = LeaseKeeper(backend.jobs, settings.heartbeat_s)
     keeper.start()
-    registration = _Registration(backend, keeper, worker)
+    registration = _Registration(backend, keeper, record)
     registration.start()
-    pool = Pool(backend, keeper, worker.pool, worker_id, runner, webhooks)
-    _log.info("pool ready", extra={"pool": worker.pool, "concurrency": worker.concurrency})
+    worker = Worker(backend, keeper, record.pool, worker_id, runner, spool, webhooks)
+    Hearing(backend, keeper, worker, record).start()
+    _log.info("pool ready", extra={"pool": record.pool, "concurrency": record.concurrency})
     try:
-        _serve(settings, pool, registration, worker)
+        _serve(settings, worker, registration, record)
     finally:
         registration.stop()
         keeper.stop()
@@ -179,39 +87,40 @@ def run_pool(settings: Settings, stage_name: str) -> None:
 
 
 def _load_stage(
-    settings: Settings, deploy: DeployConfig, backend: Backend, spool: Spool, worker: PoolWorker
+    settings: Settings, deploy: DeployConfig, backend: Backend, spool: Spool, record: PoolWorker
 ) -> tuple[Runner, PoolWorker]:
-    stage_id = 0 if worker.stage == Stage.THINKER else 1
+    stage_id = 0 if record.stage == Stage.THINKER else 1
     config = deploy.stage(stage_id)
     if config is None:
-        raise DeployError(f"the deploy config has no stage {stage_id}: it serves no {worker.stage} pool")
-    worker = replace(worker, concurrency=config.max_num_seqs, devices=config.devices)
+        raise DeployError(f"the deploy config has no stage {stage_id}: it serves no {record.stage} pool")
+    record = replace(record, concurrency=config.max_num_seqs, devices=config.devices)
+    breaker = Breaker(backend.objects)
     cache = settings.home / "cache"
     cache.mkdir(parents=True, exist_ok=True)
     if stage_id == 0:
         thinker = load_thinker(deploy, cache)
         thinker.warm_up()
-        return ThinkerRunner(backend, thinker, deploy, spool), worker
+        return ThinkerRunner(backend, thinker, deploy, spool, breaker), record
     token2wav = load_token2wav(deploy, cache)
     token2wav.warm_up()
-    worker = replace(worker, voices=token2wav.voices(), sample_rate_hz=token2wav.sample_rate)
-    return Token2WavRunner(backend, token2wav, deploy, spool), worker
+    record = replace(record, voices=token2wav.voices(), sample_rate_hz=token2wav.sample_rate)
+    return Token2WavRunner(backend, token2wav, deploy, spool, breaker), record
 
 
-def _serve(settings: Settings, pool: Pool, registration: _Registration, worker: PoolWorker) -> None:
+def _serve(settings: Settings, worker: Worker, registration: _Registration, record: PoolWorker) -> None:
     app = make_celery(settings)
-    app.task(name=WORK)(pool.answer)
+    app.task(name=WORK)(worker.answer)
 
     def stopping(**_: object) -> None:
         registration.state = "stopping"
-        pool.stop_after(settings.drain_s)
+        worker.stop_after(settings.drain_s)
 
     worker_shutting_down.connect(stopping, weak=False)
     celery_worker = app.Worker(
-        hostname=worker.worker_id,
+        hostname=record.worker_id,
         pool="threads",
-        concurrency=worker.concurrency,
-        queues=[worker.pool],
+        concurrency=record.concurrency,
+        queues=[record.pool],
         loglevel="WARNING",
         quiet=True,
         without_heartbeat=True,

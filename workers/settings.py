@@ -64,6 +64,9 @@ class Settings:
     """How long a stopping worker lets its jobs go on before it hands them back to the queue."""
     io_concurrency: int = 16
 
+    disk_floor_bytes: int = 256 * 1024 * 1024
+    """With less than this left on the disk of ``home`` a worker takes no more jobs."""
+
     job_retention_s: float = 7 * 24 * 3600
     """How long a finished job's record and objects are kept."""
     idempotency_ttl_s: float = 24 * 3600

@@ -13,7 +13,8 @@ from pathlib import Path
 class Spool:
     """``<home>/spool/<pid>``; the folders of processes that are gone are removed at the start."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, floor_bytes: int) -> None:
+        self._floor_bytes = floor_bytes
         self._root = home / "spool"
         self.folder = self._root / str(os.getpid())
         self._remove_stale()
@@ -27,6 +28,10 @@ class Spool:
             yield folder
         finally:
             shutil.rmtree(folder, ignore_errors=True)
+
+    def has_room(self) -> bool:
+        """Whether the disk has so much left that another job may be taken."""
+        return shutil.disk_usage(self.folder).free >= self._floor_bytes
 
     def close(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)

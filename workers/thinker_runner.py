@@ -24,6 +24,7 @@ from stage_pipeline.stages import (
 )
 from workers.attempt import Attempt
 from workers.backend import Backend
+from workers.breaker import Breaker
 from workers.job import JsonObject
 from workers.results import input_key, remove_other_attempts, transcript_key
 from workers.spool import Spool
@@ -36,8 +37,11 @@ class ThinkerRunner:
 
     stage = Stage.THINKER
 
-    def __init__(self, backend: Backend, engine: Thinker, deploy: DeployConfig, spool: Spool) -> None:
+    def __init__(
+        self, backend: Backend, engine: Thinker, deploy: DeployConfig, spool: Spool, breaker: Breaker
+    ) -> None:
         self._backend = backend
+        self._breaker = breaker
         self._engine = engine
         self._deploy = deploy
         self._spool = spool
@@ -111,7 +115,7 @@ class ThinkerRunner:
         key = source.key if source.kind == "s3" and source.key else input_key(attempt.job.id)
         with self._spool.attempt_folder() as folder:
             path = folder / "input"
-            self._download(key, path)
+            self._breaker.call(attempt, lambda: self._download(key, path))
             attempt.check()
             limits = DecodeLimits(
                 size_bytes=self._backend.settings.max_upload_bytes, duration_s=self._deploy.limits.audio_s
@@ -176,7 +180,7 @@ class ThinkerRunner:
             duration_s=duration_s,
         )
         data = json.dumps(body, ensure_ascii=False).encode()
-        self._backend.objects.put_bytes(key, data, "application/json")
+        self._breaker.call(attempt, lambda: self._backend.objects.put_bytes(key, data, "application/json"))
         return key
 
 

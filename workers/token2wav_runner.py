@@ -17,6 +17,7 @@ from stage_pipeline.stages import Float32Wave, Token2Wav
 from workers.attempt import Attempt
 from workers.audio_channel import AudioWriter
 from workers.backend import Backend
+from workers.breaker import Breaker
 from workers.job import JsonObject
 from workers.results import audio_key, remove_other_attempts
 from workers.spool import Spool
@@ -33,8 +34,11 @@ class Token2WavRunner:
 
     stage = Stage.TOKEN2WAV
 
-    def __init__(self, backend: Backend, engine: Token2Wav, deploy: DeployConfig, spool: Spool) -> None:
+    def __init__(
+        self, backend: Backend, engine: Token2Wav, deploy: DeployConfig, spool: Spool, breaker: Breaker
+    ) -> None:
         self._backend = backend
+        self._breaker = breaker
         self._engine = engine
         self._deploy = deploy
         self._spool = spool
@@ -86,7 +90,7 @@ class Token2WavRunner:
         job, objects = attempt.job, self._backend.objects
         form = AUDIO_FORMATS[job.spec.response_format]
         key = audio_key(job.id, attempt.number, form.extension)
-        size_bytes = objects.put_file(key, path, form.content_type)
+        size_bytes = self._breaker.call(attempt, lambda: objects.put_file(key, path, form.content_type))
         audio: JsonObject = {
             "format": job.spec.response_format,
             "content_type": form.content_type,
