@@ -8,13 +8,14 @@ new_enough = $(shell $(1) -c 'import sys; print("$(1)" if sys.version_info >= (3
 BIN := $(VENV)/bin
 LINTED := stage_pipeline workers api stagewave tests scripts
 
-.PHONY: help demo up test lint clean
+.PHONY: help demo up test lint chaos clean
 
 help:
 	@echo 'make demo   set everything up, speak, transcribe, translate, show the figures, and stop'
 	@echo 'make up     set everything up and serve at http://127.0.0.1:8000 until Ctrl-C'
 	@echo 'make test   install what the tests need, and run them'
 	@echo 'make lint   ruff and mypy'
+	@echo 'make chaos  break the running system in every way, then with random breaks; prints a table (20 min)'
 	@echo 'make clean  remove $(VENV) and caches (jobs and audio stay in .stagewave)'
 	@echo
 	@echo 'PYTHON=/path/to/python3.12 picks the Python, VENV=folder where it installs.'
@@ -40,6 +41,9 @@ $(VENV)/.installed-base $(VENV)/.installed-dev: pyproject.toml scripts/install.p
 	  echo 'Install one and name it: make $(MAKECMDGOALS) PYTHON=/path/to/python3.12' >&2; exit 1; }
 	@$(PYTHON) scripts/install.py $(VENV) $(patsubst .installed-%,%,$(@F))
 	@touch $@
+
+chaos: $(VENV)/.installed-dev
+	$(BIN)/python -m tests.chaos
 
 clean:
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -54,6 +54,12 @@ class WrongConfig(LocalError):
     exit_code = exits.USAGE
 
 
+class ServiceAway(LocalError):
+    """The broker or the object store of a system cannot be reached."""
+
+    exit_code = exits.UNREACHABLE
+
+
 class StartFailed(LocalError):
     """Stagewave did not start."""
 

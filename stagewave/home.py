@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import base64
 import fcntl
+import json
 import os
 import secrets
 import time
 from pathlib import Path
 
+from stagewave.embedded_process import write_private
 from stagewave.errors import HomeBusy
+from workers.settings import Settings, load_settings, to_environ
 
 ENDING_S = 15.0
 """How long to wait for the processes of an ``up`` that was killed; its warden needs a few seconds."""
@@ -22,6 +25,7 @@ class Home:
         self.path = path.resolve()
         self.logs = self.path / "logs"
         self._lock_path = self.path / "up.lock"
+        self._running_path = self.path / "running.json"
         self.lock_fd: int | None = None
 
     def lock(self) -> None:
@@ -46,6 +50,17 @@ class Home:
         os.ftruncate(fd, 0)
         os.write(fd, str(os.getpid()).encode())
         self.lock_fd = fd
+
+    def keep_running(self, settings: Settings) -> None:
+        """Write down what the processes of this ``up`` were given, for those who come by later."""
+        write_private(self._running_path, json.dumps(to_environ(settings)))
+
+    def running_settings(self) -> Settings | None:
+        """The settings of the ``up`` that has this home, or had it last; None when there was none."""
+        try:
+            return load_settings(json.loads(self._running_path.read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            return None
 
     def unlock(self) -> None:
         if self.lock_fd is not None:

@@ -173,6 +173,7 @@ class Supervisor:
         if settings.webhook_secret is None:
             settings = replace(settings, webhook_secret=self.home.webhook_secret())
         self.settings = settings
+        self.home.keep_running(settings)
 
     def _start_side_by_side(self, services: Sequence[EmbeddedBroker | EmbeddedStore]) -> None:
         with ThreadPoolExecutor(max_workers=2) as threads:
