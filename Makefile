@@ -8,12 +8,13 @@ new_enough = $(shell $(1) -c 'import sys; print("$(1)" if sys.version_info >= (3
 BIN := $(VENV)/bin
 LINTED := stage_pipeline workers api stagewave tests scripts
 
-.PHONY: help demo up test lint chaos clean
+.PHONY: help demo up test test-goldens lint chaos clean
 
 help:
 	@echo 'make demo   set everything up, speak, transcribe, translate, show the figures, and stop'
 	@echo 'make up     set everything up and serve at http://127.0.0.1:8000 until Ctrl-C'
 	@echo 'make test   install what the tests need, and run them'
+	@echo 'make test-goldens  only what compares Step-Audio2 with its reference outputs'
 	@echo 'make lint   ruff and mypy'
 	@echo 'make chaos  break the running system in every way, then with random breaks; prints a table (20 min)'
 	@echo 'make clean  remove $(VENV) and caches (jobs and audio stay in .stagewave)'
@@ -28,6 +29,9 @@ up: $(VENV)/.installed-base
 
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest
+
+test-goldens: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest tests/unit/engines/step_audio2/goldens
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check $(LINTED)

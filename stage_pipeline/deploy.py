@@ -53,6 +53,8 @@ class DeployConfig(_Strict):
 
     model: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
     engine: Literal["embedded", "step_audio2", "noop"]
+    model_dir: Path | None = None
+    """The model's files in the official layout, for an engine that does not bring its own."""
     async_chunk: bool | None = None
     """Default mode of a job: True ``async_chunk``, False ``sequential``, unset ``auto``."""
     trust_remote_code: bool = False
@@ -68,6 +70,8 @@ class DeployConfig(_Strict):
             raise ValueError("stages: each stage_id may stand once")
         if 0 not in ids:
             raise ValueError("stages: stage_id 0 (the Thinker) is missing")
+        if self.engine == "step_audio2" and self.model_dir is None:
+            raise ValueError("model_dir: the engine step_audio2 needs the folder of the model")
         return self
 
     def stage(self, stage_id: int) -> StageConfig | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from stage_pipeline.deploy import DeployConfig, DeployError
@@ -42,8 +43,33 @@ def load_token2wav(deploy: DeployConfig, cache: Path) -> Token2Wav:
             from stage_pipeline.engines.noop.token2wav import NoopToken2Wav
 
             return NoopToken2Wav(deploy.voices)
+        case "step_audio2":
+            return _step_audio2_token2wav(deploy, cache)
         case _:
             raise _missing(deploy)
+
+
+def _step_audio2_token2wav(deploy: DeployConfig, cache: Path) -> Token2Wav:
+    try:
+        import torch
+    except ModuleNotFoundError as error:
+        raise DeployError(
+            'the engine step_audio2 needs torch: pip install "stagewave[step-audio2]"'
+        ) from error
+
+    from stage_pipeline.engines.step_audio2.token2wav import StepAudio2Token2Wav, Token2WavOptions
+
+    if deploy.model_dir is None:
+        raise DeployError("model_dir: the engine step_audio2 needs the folder of the model")
+    stage = deploy.stage(1)
+    cuda = torch.cuda.is_available()
+    options = Token2WavOptions(
+        device="cuda" if cuda else "cpu",
+        dtype=torch.float16 if cuda else torch.float32,
+        streams=stage.max_num_seqs if stage else 1,
+        graphs=not (stage and stage.enforce_eager),
+    )
+    return StepAudio2Token2Wav(deploy.model_dir, cache, deploy.voices, os.environ, options)
 
 
 def _missing(deploy: DeployConfig) -> DeployError:

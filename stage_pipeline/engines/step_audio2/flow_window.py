@@ -1,0 +1,215 @@
+"""One window of many streams through the flow, each at its own place: fixed shapes, and masks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from stage_pipeline.engines.step_audio2.flow import FRAMES_PER_TOKEN, Flow
+from stage_pipeline.engines.step_audio2.flow_encoder import nearer
+from stage_pipeline.engines.step_audio2.memory import added
+from stage_pipeline.engines.step_audio2.stream_slots import (
+    ANCHOR_FRAMES,
+    CONFORMER_TOKENS,
+    LAST_WINDOW_TOKENS,
+    WHOLE_WINDOW_FRAMES,
+    WHOLE_WINDOW_TOKENS,
+    StreamSlots,
+    StreamState,
+)
+
+KEY_COUNTS = (256, 512, 1024, CONFORMER_TOKENS)
+"""Conformer keys that a pass attends to, in tokens (10, 20, 40, 100 s): few shapes, little waste."""
+
+_PLACE = 9
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Tokens of one stream, lookahead included, and how many of them are voiced now."""
+
+    state: StreamState
+    tokens: Sequence[int]
+    voiced: int
+
+
+@dataclass(frozen=True, slots=True)
+class WindowShape:
+    """What is fixed in one pass: tokens voiced by each row, and conformer keys."""
+
+    tokens: int
+    keys: int
+
+
+class FlowWindows:
+    """Runs windows over the slots of ``StreamSlots``."""
+
+    def __init__(self, flow: Flow, slots: StreamSlots) -> None:
+        self._flow = flow
+        self._slots = slots
+        self._lookahead = flow.config.encoder.lookahead
+        self._distances = flow.weights.encoder.distances(CONFORMER_TOKENS, LAST_WINDOW_TOKENS)
+
+    def shape(self, windows: Sequence[Window]) -> WindowShape:
+        """The smallest shape that all of ``windows`` fit in; makes room in their caches first."""
+        whole = all(window.voiced == WHOLE_WINDOW_TOKENS for window in windows)
+        tokens = WHOLE_WINDOW_TOKENS if whole else LAST_WINDOW_TOKENS
+        for window in windows:
+            self._slots.make_room(window.state, window.voiced)
+        keys = max(window.state.tokens for window in windows) + tokens
+        return WindowShape(tokens, next(count for count in KEY_COUNTS if count >= keys))
+
+    def pack(self, windows: Sequence[Window], shape: WindowShape, rows: int) -> Tensor:
+        """int64 ``[rows, …]`` on the host: each window's place and tokens; rows too many stand on the
+        idle slot."""
+        # One token, so that there is something to attend to.
+        idle = [self._slots.idle, 1, 1, 0, 0, ANCHOR_FRAMES, 0, 0, 0]
+        filled = [_place(window) + list(window.tokens) for window in windows]
+        filled += [idle] * (rows - len(windows))
+        width = _PLACE + shape.tokens + self._lookahead
+        return torch.tensor([row + [0] * (width - len(row)) for row in filled])
+
+    def encode(self, packed: Tensor, shape: WindowShape) -> Tensor:
+        """``pack``'s rows, on the device, to the encoder's frames, float32 ``[rows, 2 * tokens, mels]``.
+        Like ``solve`` it writes to the slots; the caller advances the states after both."""
+        flow, slots = self._flow, self._slots
+        slot, count, voiced, before = packed[:, :4].unbind(1)
+        ids = packed[:, _PLACE:]
+        present = torch.arange(ids.shape[1], device=packed.device) < count[:, None]
+        of_tokens, of_frames = (
+            nearer(tables, CONFORMER_TOKENS * rate, shape.keys * rate, shape.tokens * rate)
+            for rate, tables in zip((1, FRAMES_PER_TOKEN), self._distances, strict=True)
+        )
+        tokens = _Line(slots.token_keys, slots.lookahead_ends, slot, before, voiced, shape, 1)
+        frames = _Line(slots.frame_keys, slots.upsample_ends, slot, before, voiced, shape, FRAMES_PER_TOKEN)
+        embeddings = flow.weights.input_embedding(ids)
+        return flow.project(
+            flow.weights.encoder(embeddings, present, (of_tokens, of_frames), tokens, frames)
+        )
+
+    def solve(self, packed: Tensor, frames: Tensor) -> Tensor:
+        """``pack``'s rows and ``encode``'s frames to the mel, float32 ``[rows, frames, mels]``."""
+        column = packed[:, _PLACE - 1, None] + torch.arange(frames.shape[1], device=packed.device)
+        speaker = self._slots.speakers[packed[:, 0]]
+        ring = _Ring(self._slots, packed, frames.shape[1], full=frames.shape[1] == WHOLE_WINDOW_FRAMES)
+        return self._flow.solver.solve(
+            self._flow.noise[column], frames, speaker, torch.zeros_like(frames), ring.at_step
+        )
+
+
+def _place(window: Window) -> list[int]:
+    state = window.state
+    return [
+        state.slot,
+        len(window.tokens),
+        window.voiced,
+        state.tokens,
+        state.head,
+        state.ring,
+        state.remembered,
+        state.anchored,
+        state.remembered + state.anchored,
+    ]
+
+
+class _Line:
+    """Memory of the conformer: keys in the order of time. All rows are aligned at their ends, so that one
+    table of distances serves them."""
+
+    def __init__(
+        self,
+        keys: Tensor,
+        ends: Tensor,
+        slot: Tensor,
+        before: Tensor,
+        voiced: Tensor,
+        shape: WindowShape,
+        rate: int,
+    ) -> None:
+        self._keys, self._ends = keys, ends
+        self._slot = slot
+        new = torch.arange(shape.tokens * rate, device=slot.device)
+        start = before[:, None] * rate
+        self._written = start + new
+        read = start + torch.arange(
+            (shape.tokens - shape.keys) * rate, shape.tokens * rate, device=slot.device
+        )
+        self._read = read.clamp(min=0)
+        there = (read >= 0) & (read < start + voiced[:, None] * rate)
+        self.mask = added(there[:, None, None], keys.dtype)
+        self._voiced = voiced * rate
+
+    def keys(self, layer: int, keys_values: Tensor) -> Tensor:
+        pool = self._keys[layer]
+        pool[self._slot[:, None], self._written] = keys_values
+        return pool[self._slot[:, None], self._read]
+
+    def before(self, layer: int, place: int, frames: Tensor, count: int) -> Tensor:
+        extended = torch.cat([self._ends[self._slot], frames], dim=1)
+        self._ends[self._slot] = _last_rows(extended, self._voiced, count)
+        return extended
+
+
+class _Ring:
+    """Memory of the DiT in all its steps: the anchor first, then the ring. ``full``: every row that is
+    not idle is voiced to its end."""
+
+    def __init__(self, slots: StreamSlots, packed: Tensor, frames: int, *, full: bool) -> None:
+        self._slots = slots
+        self.full = full
+        slot, _, voiced, _, head, ring, remembered, anchored, _ = packed[:, :_PLACE].unbind(1)
+        self.lanes = torch.cat([slot, slot + slots.lanes])
+        voiced = voiced * FRAMES_PER_TOKEN
+        device = slot.device
+        voiced, ring = voiced[:, None], ring[:, None]
+        newest = (head[:, None] - voiced) % ring
+        new = torch.arange(frames, device=device)
+        # Frames behind the window's end go where nothing is remembered: right behind the oldest.
+        kept = ring - (LAST_WINDOW_TOKENS * FRAMES_PER_TOKEN)
+        written = ANCHOR_FRAMES + (newest + torch.where(new < voiced, new, new + kept)) % ring
+        place = torch.arange(slots.step_keys.shape[3], device=device)
+        age = (place - ANCHOR_FRAMES - newest) % ring
+        in_ring = (place >= ANCHOR_FRAMES) & (place < ANCHOR_FRAMES + ring)
+        mask = (in_ring & (age < voiced + remembered[:, None])) | (
+            (place < ANCHOR_FRAMES) & (place >= ANCHOR_FRAMES - anchored[:, None])
+        )
+        self.written = torch.cat([written, written])
+        self.mask = added(torch.cat([mask, mask])[:, None, None], slots.step_keys.dtype)
+        self.voiced = torch.cat([voiced, voiced])[:, 0]
+
+    def at_step(self, step: int) -> _RingStep:
+        return _RingStep(self, self._slots.step_keys[step], self._slots.step_ends[step])
+
+
+class _RingStep:
+    """Memory of the DiT in one Euler step."""
+
+    def __init__(self, ring: _Ring, keys: Tensor, ends: Tensor) -> None:
+        self._ring = ring
+        self._keys, self._ends = keys, ends
+        # Of all layers at once: it is small, and every kernel costs a launch.
+        self._before = ends.index_select(2, ring.lanes)
+
+    @property
+    def mask(self) -> Tensor:
+        return self._ring.mask
+
+    def keys(self, layer: int, keys_values: Tensor) -> Tensor:
+        pool = self._keys[layer]
+        pool[self._ring.lanes[:, None], self._ring.written] = keys_values
+        return pool.index_select(0, self._ring.lanes)
+
+    def before(self, layer: int, place: int, frames: Tensor, count: int) -> Tensor:
+        extended = torch.cat([self._before[layer, place], frames], dim=1)
+        last = extended[:, -count:] if self._ring.full else _last_rows(extended, self._ring.voiced, count)
+        self._ends[layer, place, self._ring.lanes] = last
+        return extended
+
+
+def _last_rows(extended: Tensor, voiced: Tensor, count: int) -> Tensor:
+    """The ``count`` rows up to each item's own end; the first ``count`` stand before its window."""
+    rows = voiced[:, None] + torch.arange(count, device=extended.device)
+    return extended.gather(1, rows[:, :, None].expand(-1, -1, extended.shape[2]))

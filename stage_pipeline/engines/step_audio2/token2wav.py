@@ -1,0 +1,194 @@
+"""Token2Wav of Step-Audio2: many streams and whole utterances at a time, batched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from stage_pipeline.deploy import DeployError
+from stage_pipeline.engines.step_audio2.batcher import Batcher, Request
+from stage_pipeline.engines.step_audio2.checkpoint import load_flow, load_hift
+from stage_pipeline.engines.step_audio2.flow import Flow, VoiceFeatures
+from stage_pipeline.engines.step_audio2.harmonic_source import SAMPLE_RATE_HZ
+from stage_pipeline.engines.step_audio2.noise import Noise
+from stage_pipeline.engines.step_audio2.stream_decoder import CHUNK_POLICY, StreamDecoder
+from stage_pipeline.engines.step_audio2.stream_slots import LONGEST_TOKENS
+from stage_pipeline.engines.step_audio2.voices import (
+    DEFAULT_VOICE,
+    VoiceShelf,
+    default_prompt,
+    on_device,
+)
+from stage_pipeline.engines.step_audio2.whole_decoder import WholeDecoder
+from stage_pipeline.engines.step_audio2.workload import Ask, Job, Workload
+from stage_pipeline.errors import ErrorCode, StagewaveError
+from stage_pipeline.stages import Float32Wave
+
+
+@dataclass(frozen=True, slots=True)
+class Token2WavOptions:
+    """``streams``: most streams with caches at a time, and windows a pass; others wait for a slot.
+    ``wait_ms``: how long a window waits for company. ``whole_frames``: most mel frames, padding included,
+    of one pass over whole utterances: a pass is what a stream's window may have to wait for. ``dtype``:
+    of the flow; the vocoder is float32. ``guidance``: None for the checkpoint's own. ``graphs``: CUDA
+    graphs, on a GPU. ``compile``: the vocoder's activations with ``torch.compile``."""
+
+    device: str = "cpu"
+    dtype: torch.dtype = torch.float32
+    streams: int = 8
+    wait_ms: float = 2.0
+    whole_frames: int = 8192
+    steps: int = 10
+    guidance: float | None = None
+    graphs: bool = True
+    compile: bool = False
+
+
+class StepAudio2Token2Wav:
+    """Stage 1. ``model``: the checkpoint's folder; ``cache``: where prepared voices are kept; ``voices``:
+    names to prompt wavs, to which ``default`` is added when it is not among them. Raises ``DeployError``
+    for a checkpoint or a voice that cannot be used."""
+
+    sample_rate = SAMPLE_RATE_HZ
+    chunk_policy = CHUNK_POLICY
+
+    def __init__(
+        self,
+        model: Path,
+        cache: Path,
+        voices: Mapping[str, str],
+        environ: Mapping[str, str],
+        options: Token2WavOptions,
+        noise: Noise | None = None,
+    ) -> None:
+        device = torch.device(options.device)
+        prompts = {name: Path(place) for name, place in voices.items()}
+        if DEFAULT_VOICE not in prompts:
+            prompts[DEFAULT_VOICE] = default_prompt(model, environ)
+        config, weights = load_flow(model)
+        if CHUNK_POLICY.lookahead != config.encoder.lookahead:
+            raise DeployError(
+                f"flow.yaml: a lookahead of {config.encoder.lookahead} tokens is not supported"
+            )
+        features = _prepared(VoiceShelf(cache / "voices", model), prompts)
+        noise = noise or Noise()
+        if device.type == "cuda":
+            # cuDNN's attention refuses masks whose rows are not aligned, as ours are; the others take them.
+            torch.backends.cuda.enable_cudnn_sdp(False)
+        with torch.inference_mode():
+            self._features = {name: on_device(voice, device) for name, voice in features.items()}
+            flow = Flow(
+                weights.to(device),
+                config,
+                noise.flow(config.mels),
+                steps=options.steps,
+                guidance=options.guidance,
+                dtype=options.dtype,
+            )
+            vocoder = load_hift(model).to(device)
+            if options.compile:
+                vocoder.compile_activations()
+            longest = max(voice.frames for voice in features.values())
+            streams = StreamDecoder(
+                flow,
+                vocoder,
+                noise,
+                options.streams,
+                longest,
+                graphs=options.graphs and device.type == "cuda",
+            )
+            wholes = WholeDecoder(flow, vocoder, noise)
+        self._work = Workload(flow, streams, wholes, options.streams, options.whole_frames)
+        self._batcher = Batcher(self._work, options.wait_ms / 1000)
+
+    def voices(self) -> tuple[str, ...]:
+        return tuple(self._features)
+
+    def open(self, voice: str, seed: int) -> StepAudio2Stream:
+        features = self._features.get(voice)
+        if features is None:
+            raise StagewaveError(ErrorCode.VOICE_UNKNOWN, "there is no such voice", field="voice")
+        return StepAudio2Stream(features, seed, self._work, self._batcher)
+
+    def warm_up(self) -> None:
+        """Prepare each voice's caches, and run every shape that streams come in."""
+        self._work.warm_up(self._features.values())
+
+    def close(self) -> None:
+        self._batcher.close()
+
+
+class StepAudio2Stream:
+    """One utterance. A single final feed of a fresh stream is voiced as a whole: better and cheaper than
+    in windows, if it is not longer than 100 s with its prompt (what attends to everything must end
+    somewhere)."""
+
+    def __init__(self, features: VoiceFeatures, seed: int, work: Workload, batcher: Batcher) -> None:
+        self._job = Job(features, seed)
+        self._work = work
+        self._batcher = batcher
+        self._request: Request | None = None
+        self._fed = False
+        self._done = False
+        work.opened(self._job)
+
+    def feed(self, tokens: tuple[int, ...], final: bool) -> Iterator[Float32Wave]:
+        """As ``Token2WavStream.feed``: 960 samples a token in all. Ids that are no codebook entries are
+        dropped."""
+        if self._done:
+            raise _misused("the stream has ended")
+        kept = tuple(token for token in tokens if CHUNK_POLICY.keeps(token))
+        whole = final and not self._fed and len(kept) <= LONGEST_TOKENS - len(self._job.features.tokens)
+        self._fed, self._done = True, final
+        if whole:
+            yield from self._voice(kept, final=True, whole=True)
+            return
+        consumed = 0
+        while (window := CHUNK_POLICY.next_window(kept, consumed, final)) is not None:
+            yield from self._voice(kept[window.start : window.stop], final=window.final, whole=False)
+            consumed = window.consumed
+            if window.final:
+                return
+        if not consumed or len(kept) - consumed != CHUNK_POLICY.lookahead:
+            raise _misused("a window that is not the last has another length than the policy's")
+
+    def close(self) -> None:
+        self._done = True
+        request = self._request
+        if request is not None:
+            self._batcher.cancel(request)
+        self._work.closed(self._job)
+        self._batcher.look_again()
+
+    def _voice(self, tokens: tuple[int, ...], *, final: bool, whole: bool) -> Iterator[Float32Wave]:
+        if whole and not tokens:
+            return
+        request = self._request = Request(Ask(self._job, tokens, final, whole))
+        try:
+            wave = self._batcher.voice(request)
+        except StagewaveError:
+            self._done = True
+            raise
+        finally:
+            self._request = None
+        if wave is not None and len(wave):
+            yield wave
+
+
+def _prepared(shelf: VoiceShelf, prompts: Mapping[str, Path]) -> dict[str, VoiceFeatures]:
+    features = {}
+    for name, path in prompts.items():
+        try:
+            features[name] = shelf.voice(path.read_bytes())
+        except OSError as error:
+            raise DeployError(f"voices.{name}: the prompt wav cannot be read") from error
+        except StagewaveError as error:
+            raise DeployError(f"voices.{name}: {error.message}") from error
+    return features
+
+
+def _misused(message: str) -> StagewaveError:
+    return StagewaveError(ErrorCode.ENGINE_FAILED, message)

@@ -1,0 +1,162 @@
+"""What waits to be voiced, and which of it is voiced together: the decoder behind the batcher."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from stage_pipeline.engines.step_audio2.batcher import Request
+from stage_pipeline.engines.step_audio2.flow import FRAMES_PER_TOKEN, Flow, VoiceCaches, VoiceFeatures
+from stage_pipeline.engines.step_audio2.stream_decoder import CHUNK_POLICY, StreamDecoder, StreamWindow
+from stage_pipeline.engines.step_audio2.stream_slots import StreamState
+from stage_pipeline.engines.step_audio2.whole_decoder import Utterance, WholeDecoder
+from stage_pipeline.stages import Float32Wave
+
+# Padding to the longest costs what it is longer, and every pass its launches.
+_ALIKE = 1.5
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """A stream as the decoder's side sees it. ``state`` is there from its first window to its last."""
+
+    features: VoiceFeatures
+    seed: int
+    state: StreamState | None = None
+    busy: bool = False
+    closed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    job: Job
+    tokens: tuple[int, ...]
+    final: bool
+    whole: bool
+
+
+class Workload:
+    """Decides what is voiced together, and does it: the batcher's decoder. ``most_streams``: windows of one
+    pass; ``most_frames``: mel frames, padding included, of one pass over whole utterances."""
+
+    def __init__(
+        self, flow: Flow, streams: StreamDecoder, wholes: WholeDecoder, most_streams: int, most_frames: int
+    ) -> None:
+        self._flow = flow
+        self._streams = streams
+        self._wholes = wholes
+        self._most_streams = most_streams
+        self._most_frames = most_frames
+        self._lock = threading.Lock()
+        self._live: set[int] = set()
+        self._caches: dict[int, VoiceCaches] = {}
+
+    def opened(self, job: Job) -> None:
+        with self._lock:
+            self._live.add(id(job))
+
+    def closed(self, job: Job) -> None:
+        with self._lock:
+            job.closed = True
+            self._end(job)
+
+    def choose(self, waiting: Sequence[Request]) -> list[Request]:
+        free = self._streams.slots.free
+        able = []
+        for request in waiting:
+            ask = _ask(request)
+            if not ask.whole and ask.job.state is None:
+                if not free:
+                    continue
+                free -= 1
+            able.append(request)
+        if able and _ask(able[0]).whole:
+            return self._alike([request for request in able if _ask(request).whole])
+        return [request for request in able if not _ask(request).whole][: self._most_streams]
+
+    def full(self, waiting: Sequence[Request]) -> bool:
+        chosen = self.choose(waiting)
+        if len(chosen) < len(waiting):
+            return True
+        with self._lock:
+            return len(waiting) >= len(self._live) or len(chosen) >= self._most_streams
+
+    @torch.inference_mode()
+    def decode(self, chosen: Sequence[Request]) -> list[Float32Wave]:
+        asks = [_ask(request) for request in chosen]
+        with self._lock:
+            for ask in asks:
+                ask.job.busy = True
+        try:
+            if asks[0].whole:
+                return self._wholes.voice(
+                    [Utterance(ask.job.features, ask.job.seed, ask.tokens) for ask in asks]
+                )
+            return self._streams.step(
+                [StreamWindow(self._state(ask.job), ask.job.seed, ask.tokens, ask.final) for ask in asks]
+            )
+        except Exception:
+            # Their caches may be half written.
+            for ask in asks:
+                ask.job.closed = True
+            raise
+        finally:
+            with self._lock:
+                for ask in asks:
+                    ask.job.busy = False
+                    ask.job.closed |= ask.final
+                    if ask.job.closed:
+                        self._end(ask.job)
+
+    @torch.inference_mode()
+    def warm_up(self, voices: Iterable[VoiceFeatures]) -> None:
+        """Before the first request."""
+        for voice in voices:
+            self._caches_of(voice)
+            self._wholes.voice([Utterance(voice, 0, range(CHUNK_POLICY.size))])
+        self._streams.warm_up()
+
+    def _alike(self, wholes: list[Request]) -> list[Request]:
+        """Whole utterances to pad to one length: the one that waits longest, and those not much longer or
+        shorter."""
+        lengths = [self._frames(_ask(request)) for request in wholes]
+        chosen: list[Request] = []
+        longest = 0
+        for request, frames in zip(wholes, lengths, strict=True):
+            padded = max(longest, frames) * (len(chosen) + 1)
+            alike = lengths[0] / _ALIKE <= frames <= lengths[0] * _ALIKE
+            if not chosen or (alike and padded <= self._most_frames):
+                chosen.append(request)
+                longest = max(longest, frames)
+        return chosen
+
+    def _frames(self, ask: Ask) -> int:
+        return ask.job.features.frames + FRAMES_PER_TOKEN * len(ask.tokens)
+
+    def _state(self, job: Job) -> StreamState:
+        if job.state is None:
+            job.state = self._streams.begin(self._caches_of(job.features))
+        if job.state is None:
+            raise RuntimeError("a stream was chosen without a slot for it")
+        return job.state
+
+    def _caches_of(self, voice: VoiceFeatures) -> VoiceCaches:
+        caches = self._caches.get(id(voice))
+        if caches is None:
+            caches = self._caches[id(voice)] = self._flow.prompt_caches(voice)
+        return caches
+
+    def _end(self, job: Job) -> None:
+        self._live.discard(id(job))
+        if job.state is not None and not job.busy:
+            self._streams.end(job.state)
+            job.state = None
+
+
+def _ask(request: Request) -> Ask:
+    if not isinstance(request.work, Ask):
+        raise TypeError("not a request of this engine")
+    return request.work

@@ -1,0 +1,153 @@
+"""Who is voiced when, and with whom."""
+
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from stage_pipeline.engines.step_audio2.batcher import Batcher, Request
+from stage_pipeline.engines.step_audio2.workload import Ask, Job, Workload
+from stage_pipeline.errors import StagewaveError
+
+
+class Recording:
+    """Takes up to ``size`` at a time, and notes them; holds until it is let go."""
+
+    def __init__(self, size, expected=None):
+        self.size = size
+        self.expected = expected
+        self.batches = []
+        self.began, self.gate = threading.Event(), threading.Event()
+
+    def choose(self, waiting):
+        return list(waiting[: self.size])
+
+    def full(self, waiting):
+        return len(waiting) >= min(self.size, self.expected or self.size)
+
+    def decode(self, chosen):
+        self.batches.append([request.work for request in chosen])
+        self.began.set()
+        self.gate.wait(5)
+        if "bad" in self.batches[-1]:
+            raise ValueError("of the decoder")
+        return [np.full(1, request.work, np.float32) for request in chosen]
+
+
+def asking(batcher, work, results):
+    def run():
+        try:
+            results[work] = batcher.voice(Request(work))
+        except StagewaveError as error:
+            results[work] = error
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread
+
+
+def started(batcher, decoder, works):
+    """Threads that ask one after the other while the decoder is held."""
+    results, threads = {}, []
+    for work in works:
+        threads.append(asking(batcher, work, results))
+        while len(batcher._waiting) + sum(map(len, decoder.batches)) < len(threads):
+            time.sleep(0.001)
+    return results, threads
+
+
+def test_what_came_during_a_pass_goes_together_oldest_first_and_none_is_left_out():
+    decoder = Recording(size=3)
+    batcher = Batcher(decoder, wait_s=0.0)
+    results, threads = started(batcher, decoder, [0])
+    assert decoder.began.wait(5)
+    for work in range(1, 8):
+        threads.append(asking(batcher, work, results))
+        while len(batcher._waiting) < work:
+            time.sleep(0.001)
+    decoder.gate.set()
+    for thread in threads:
+        thread.join(5)
+    assert decoder.batches == [[0], [1, 2, 3], [4, 5, 6], [7]]
+    assert {work: float(wave[0]) for work, wave in results.items()} == {n: float(n) for n in range(8)}
+    batcher.close()
+
+
+def test_the_first_waits_for_others_only_as_long_as_the_bound():
+    decoder = Recording(size=8)
+    decoder.gate.set()
+    batcher = Batcher(decoder, wait_s=0.15)
+    results, threads = started(batcher, decoder, range(3))
+    for thread in threads:
+        thread.join(5)
+    assert decoder.batches == [[0, 1, 2]]
+    batcher.close()
+
+
+def test_nobody_waits_when_everybody_who_could_ask_has_asked():
+    decoder = Recording(size=8, expected=2)
+    decoder.gate.set()
+    batcher = Batcher(decoder, wait_s=60)
+    results, threads = started(batcher, decoder, range(2))
+    for thread in threads:
+        thread.join(5)
+    assert decoder.batches == [[0, 1]]
+    batcher.close()
+
+
+def test_a_failure_is_typed_and_the_thread_goes_on():
+    decoder = Recording(size=1)
+    decoder.gate.set()
+    batcher = Batcher(decoder, wait_s=0)
+    results, threads = started(batcher, decoder, ["bad"])
+    threads[0].join(5)
+    assert isinstance(results["bad"], StagewaveError)
+    assert batcher.voice(Request(5))[0] == 5
+    batcher.close()
+
+
+def test_closing_ends_those_that_wait():
+    decoder = Recording(size=8)
+    batcher = Batcher(decoder, wait_s=60)
+    results, threads = started(batcher, decoder, [1])
+    batcher.close()
+    threads[0].join(5)
+    assert isinstance(results[1], StagewaveError)
+
+
+class Slots:
+    free = 1
+
+
+class Streams:
+    slots = Slots()
+
+
+@pytest.fixture
+def workload():
+    return Workload(None, Streams(), None, most_streams=2, most_frames=1000)
+
+
+def waiting(voice, *asks):
+    return [Request(Ask(Job(voice, 0), (0,) * count, True, whole)) for count, whole in asks]
+
+
+def test_the_oldest_decides_the_kind_and_the_others_wait_their_turn(workload, voice):
+    asks = waiting(voice, (100, True), (10, False), (110, True), (400, True))
+    # 400 tokens are not alike; windows are another kind.
+    assert workload.choose(asks) == [asks[0], asks[2]]
+    assert workload.choose(asks[1:]) == [asks[1]]
+
+
+def test_one_pass_over_whole_utterances_holds_no_more_than_its_frames(workload, voice):
+    asks = waiting(voice, *[(100, True)] * 4)
+    assert workload.choose(asks) == asks[:2]  # 152 of the prompt and 200 each
+    alone = waiting(voice, (2000, True))
+    assert workload.choose(alone) == alone  # one is always taken
+
+
+def test_windows_without_a_slot_let_others_pass(workload, voice):
+    asks = waiting(voice, (28, False), (28, False), (30, True))
+    assert workload.choose(asks) == asks[:1]
+    assert workload.choose(asks[1:]) == [asks[1]]
