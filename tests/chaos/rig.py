@@ -24,6 +24,7 @@ from stage_pipeline.engines.noop.thinker import token_at
 from stage_pipeline.engines.noop.token2wav import tone
 from stage_pipeline.messages import wave_to_pcm16
 from stagewave.child import Child
+from stagewave.client import Client
 from stagewave.supervisor import Supervisor
 from tests.integration.conftest import NOOP_CONFIG, free_port, wav
 from workers.backend import Backend, connect_backend
@@ -49,6 +50,7 @@ class Row:
     doubled: list[str] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
     recovery_s: list[float] = field(default_factory=list)
+    job_ids: list[str] = field(default_factory=list)
 
     @property
     def p50_s(self) -> float:
@@ -98,7 +100,7 @@ class Receiver:
 class Rig:
     """One system in ``folder``. Its leases are short, so that a test does not wait long for them."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, **options: object) -> None:
         config = folder / "noop.yaml"
         config.write_text(NOOP_CONFIG)
         self.receiver = Receiver()
@@ -112,6 +114,7 @@ class Rig:
             private_hosts=(self.receiver.address,),
             webhook_retry_s=(0.5,) * 60,
             webhook_timeout_s=2.0,
+            **options,
         )
         self.said: list[str] = []
         self._supervisor = Supervisor(settings, self.said.append)
@@ -183,8 +186,8 @@ class Rig:
         mended_at = time.time()
         load.wait()
         accepted = load.accepted
-        row.accepted = len(accepted)
-        ended = [self._ended(job_id) for job_id in accepted]
+        row.accepted, row.job_ids = len(accepted), accepted
+        ended = [self.ended(job_id) for job_id in accepted]
         row.lost = [job.id for job in ended if job.status is not Status.SUCCEEDED]
         for job in ended:
             events = self.backend.events.read(job.id, limit=20_000)
@@ -196,7 +199,11 @@ class Rig:
         self._check_books(row)
         return row
 
-    def _ended(self, job_id: str) -> Job:
+    def client(self) -> Client:
+        return Client(self.url)
+
+    def ended(self, job_id: str) -> Job:
+        """The job once it has ended, or as it is when that takes too long."""
         deadline = time.monotonic() + SETTLE_S
         while True:
             job = self.backend.jobs.get(job_id)
