@@ -32,7 +32,15 @@ DEAF_EXIT = 75
 class Hearing:
     """Watches over one worker from a thread of its own."""
 
-    def __init__(self, backend: Backend, keeper: LeaseKeeper, worker: Worker, record: PoolWorker) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        keeper: LeaseKeeper,
+        worker: Worker,
+        record: PoolWorker,
+        deaf_s: float = DEAF_S,
+    ) -> None:
+        self._deaf_s = deaf_s
         self._backend = backend
         self._keeper = keeper
         self._worker = worker
@@ -50,7 +58,7 @@ class Hearing:
                 continue
             now = time.monotonic()
             unheard_since = max(unheard_since or now, self._worker.heard_at)
-            if now - unheard_since >= DEAF_S:
+            if now - unheard_since >= self._deaf_s:
                 self._leave()
 
     def _has_unheard_bells(self) -> bool:

@@ -195,7 +195,8 @@ def noop_settings(
 
 @pytest.fixture
 def system(noop_settings: Settings, tmp_path: Path) -> Iterator[System]:
-    """A fresh one, of which nothing runs yet, on an empty broker."""
+    """A fresh one, of which nothing runs yet, on an empty broker and store: in a module that also uses
+    ``running``, only before its first use."""
     made = _fresh(noop_settings, tmp_path)
     yield made
     made.close()
@@ -220,4 +221,6 @@ def _fresh(settings: Settings, folder: Path) -> System:
     made = System(settings, folder)
     made.backend.client.flushall()
     made.backend.objects.ensure_bucket()
+    for prefix in ("inputs/", "results/"):
+        made.backend.objects.delete_prefix(prefix)
     return made

@@ -1,0 +1,146 @@
+"""OpenAI's own client before the engine that is shipped: it speaks, hears what it said, and repeats it."""
+
+import base64
+import io
+import re
+import time
+from collections.abc import Iterator
+from importlib import resources
+from pathlib import Path
+
+import jiwer
+import pytest
+import soundfile
+from openai import OpenAI
+
+from tests.integration.conftest import System
+from tests.integration.openai.conftest import client_of
+
+TEXT = "Good morning. The train to the coast leaves at nine, and the ferry waits for it."
+BECKETT = "ever tried ever failed no matter try again fail again fail better"
+
+
+def plain(text: str) -> str:
+    return " ".join(re.findall(r"[a-z]+", text.lower()))
+
+
+def wrong(said: str, heard: str) -> float:
+    """Share of the words that were misheard."""
+    return float(jiwer.wer(plain(said), plain(heard)))
+
+
+@pytest.fixture(scope="module")
+def client(embedded: System) -> Iterator[OpenAI]:
+    with client_of(embedded) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def beckett() -> bytes:
+    """10 seconds of a person."""
+    return (resources.files("moonshine_voice") / "assets" / "beckett.wav").read_bytes()
+
+
+@pytest.fixture(scope="module")
+def spoken(client: OpenAI) -> bytes:
+    return client.audio.speech.create(
+        model="gpt-4o-mini-tts", voice="default", input=TEXT, response_format="flac"
+    ).content
+
+
+def test_speech_is_streamed_to_a_file(client: OpenAI, tmp_path: Path):
+    path = tmp_path / "speech.wav"
+    with client.audio.speech.with_streaming_response.create(
+        model="embedded", voice="default", input=TEXT * 4, response_format="wav"
+    ) as answer:
+        began = time.monotonic()
+        first_s = None
+        with path.open("wb") as file:
+            for block in answer.iter_bytes():
+                first_s = first_s or time.monotonic() - began
+                file.write(block)
+        whole_s = time.monotonic() - began
+    assert first_s < whole_s / 2
+    samples, rate_hz = soundfile.read(path)
+    assert len(samples) / rate_hz > 12 and abs(samples).max() > 0.1
+
+
+def test_a_person_is_transcribed_with_times(client: OpenAI, beckett: bytes):
+    heard = client.audio.transcriptions.create(
+        model="embedded",
+        file=("beckett.wav", beckett),
+        response_format="verbose_json",
+        timestamp_granularities=["word", "segment"],
+    )
+    assert heard.language == "en" and 8 < heard.duration < 12
+    assert wrong(BECKETT, heard.text) <= 0.1
+    assert [segment.id for segment in heard.segments] == list(range(len(heard.segments)))
+    assert wrong(BECKETT, " ".join(word.word for word in heard.words)) <= 0.1
+    times = [moment for word in heard.words for moment in (word.start, word.end)]
+    assert times == sorted(times) and times[-1] <= heard.duration
+
+
+def test_speech_given_whole_is_understood_by_a_streamed_transcription(client: OpenAI, spoken: bytes):
+    assert spoken[:4] == b"fLaC"
+    *deltas, done = client.audio.transcriptions.create(
+        model="whisper-1", file=("said.flac", spoken), stream=True
+    )
+    assert "".join(delta.delta for delta in deltas) == done.text
+    assert wrong(TEXT, done.text) < 0.1 and done.usage.input_tokens > 0
+
+
+def test_a_translation_into_english_is_given(client: OpenAI, spoken: bytes):
+    answer = client.audio.translations.create(
+        model="whisper-1", file=("said.flac", spoken), response_format="json"
+    )
+    assert wrong(TEXT, answer.text) < 0.1, answer.text
+
+
+def test_a_chat_speaks(client: OpenAI):
+    said = client.chat.completions.create(
+        model="embedded",
+        messages=[
+            {"role": "user", "content": "Hello there."},
+            {"role": "assistant", "content": "<tts_start>"},
+        ],
+        extra_body={"continue_final_message": True, "add_generation_prompt": False},
+    )
+    (choice,) = said.choices
+    assert choice.message.content == "Hello there."
+    samples, rate_hz = soundfile.read(io.BytesIO(base64.b64decode(choice.message.audio.data)))
+    assert 0.4 < len(samples) / rate_hz < 3
+
+
+def test_a_chat_hears(client: OpenAI, spoken: bytes):
+    data = base64.b64encode(spoken).decode()
+    audio = {"type": "audio_url", "audio_url": {"url": f"data:audio/flac;base64,{data}"}}
+    answer = client.chat.completions.create(
+        model="embedded", messages=[{"role": "user", "content": [audio]}]
+    )
+    (choice,) = answer.choices
+    assert wrong(TEXT, choice.message.content) < 0.1 and choice.message.audio is None
+
+
+def test_a_chat_repeats_what_it_hears_while_it_is_streamed(client: OpenAI, spoken: bytes):
+    data = base64.b64encode(spoken).decode()
+    stream = client.chat.completions.create(
+        model="embedded",
+        modalities=["text", "audio"],
+        audio={"voice": "default", "format": "pcm16"},
+        messages=[
+            {
+                "role": "user",
+                "content": [{"type": "input_audio", "input_audio": {"data": data, "format": "wav"}}],
+            }
+        ],
+        stream=True,
+    )
+    text, sizes = "", []
+    for chunk in stream:
+        delta = chunk.choices[0].delta.model_dump()
+        text += delta["content"] or ""
+        if sent := (delta.get("audio") or {}).get("data"):
+            sizes.append(len(base64.b64decode(sent)))
+    assert wrong(TEXT, text) < 0.1
+    assert len(sizes) > 3 and sum(sizes) / 2 / 22_050 > 3
+    assert stream.response.headers["x-job-id"].startswith("job_")
