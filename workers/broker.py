@@ -75,6 +75,14 @@ def broker_errors() -> Iterator[None]:
         ) from error
 
 
+def broker_time(client: redis.Redis) -> float:
+    """Unix seconds by the broker's clock: the one that all leases and due times are kept in, so that a
+    machine whose own clock jumps harms nobody."""
+    with broker_errors():
+        seconds, microseconds = client.time()
+    return seconds + microseconds / 1_000_000
+
+
 class Scripts:
     """The Lua scripts of ``workers/lua``, each with the key names and the prelude in front."""
 

@@ -26,7 +26,7 @@ class Janitor:
     def sweep(self, now: float, grace_s: float = GRACE_S) -> None:
         """``now``: Unix seconds. Safe to run at any time, by any number of processes."""
         names = self._backend.jobs.forget_expired(_id_at(now))
-        uploads = self._backend.objects.abort_stale_uploads(grace_s)
+        uploads = self._backend.objects.abort_stale_uploads(grace_s, now)
         objects = 0
         for key in self.orphans(now, grace_s):
             self._backend.objects.delete(key)

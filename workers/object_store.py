@@ -5,7 +5,6 @@ from __future__ import annotations
 import builtins
 import re
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -157,12 +156,12 @@ class ObjectStore:
                 for found in page.get("Contents", ()):
                     yield ObjectInfo(found["Key"], found["Size"], found["LastModified"].timestamp())
 
-    def abort_stale_uploads(self, older_than_s: float) -> int:
+    def abort_stale_uploads(self, older_than_s: float, now: float) -> int:
         """End uploads whose process died half way and whose parts still take space; how many there were."""
         count = 0
         with _store_errors():
             for upload in self._uploads():
-                if time.time() - upload["Initiated"].timestamp() > older_than_s:
+                if now - upload["Initiated"].timestamp() > older_than_s:
                     self._abort(upload["Key"], upload["UploadId"])
                     count += 1
         return count

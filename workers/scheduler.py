@@ -9,14 +9,13 @@ import logging
 import os
 import signal
 import threading
-import time
 from types import FrameType
 
 from stage_pipeline.deploy import load_deploy
 from stage_pipeline.errors import StagewaveError
 from workers.backend import Backend, connect_backend
 from workers.bell import waiting_bells
-from workers.broker import broker_errors
+from workers.broker import broker_errors, broker_time
 from workers.janitor import Janitor
 from workers.leader import Leadership
 from workers.log import start_logging
@@ -32,7 +31,7 @@ _MOST_BELLS = 256
 
 
 class Scheduler:
-    """``tick`` is one step; the loop around it is the process's."""
+    """``tick`` is one step; the loop around it is the process's. Its clock is the broker's."""
 
     def __init__(self, backend: Backend, pools: tuple[str, ...]) -> None:
         self._backend = backend
@@ -41,12 +40,13 @@ class Scheduler:
         self._janitor = Janitor(backend)
         self._swept_at: float | None = None
 
-    def tick(self, now: float) -> bool:
-        """One step at Unix time ``now``; False when another scheduler leads."""
+    def tick(self) -> bool:
+        """One step; False when another scheduler leads."""
         if not self._leadership.hold():
             return False
+        now = broker_time(self._backend.client)
         self._reap()
-        self._ring()
+        self._ring(now)
         if self._swept_at is None or now - self._swept_at >= _SWEEP_EVERY_S:
             self._swept_at = now
             self._janitor.sweep(now)
@@ -60,12 +60,12 @@ class Scheduler:
         if taken_back:
             _log.warning("attempts of lost workers taken back", extra={"attempts": taken_back})
 
-    def _ring(self) -> None:
+    def _ring(self, now: float) -> None:
         """Where work is ready and no bell waits, bells were lost (or a worker with them): ring again."""
         depths = self._backend.jobs.queue_depths(self._pools)
         for pool, depth in depths.items():
             owed = depth
-            if pool == IO_POOL and self._webhook_is_due():
+            if pool == IO_POOL and self._webhook_is_due(now):
                 owed += 1
             if not owed:
                 continue
@@ -74,8 +74,8 @@ class Scheduler:
             for _ in range(missing):
                 self._backend.bell.ring(pool)
 
-    def _webhook_is_due(self) -> bool:
-        due_in_s = self._backend.deliveries.due_in_s(time.time())
+    def _webhook_is_due(self, now: float) -> bool:
+        due_in_s = self._backend.deliveries.due_in_s(now)
         return due_in_s is not None and due_in_s <= 0
 
 
@@ -97,7 +97,7 @@ def main() -> None:
     _log.info("scheduler ready", extra={"pools": pools})
     while not stop.wait(TICK_S):
         try:
-            scheduler.tick(time.time())
+            scheduler.tick()
         except StagewaveError as error:
             _log.warning("tick skipped", extra={"code": error.code.code})
         except Exception:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import threading
 from pathlib import Path
 
 from stage_pipeline.audio.decode import decode_audio
@@ -45,6 +47,8 @@ class ThinkerRunner:
         self._engine = engine
         self._deploy = deploy
         self._spool = spool
+        # A decoder may be a process of its own, and there may be hundreds of jobs at a time.
+        self._decoding = threading.BoundedSemaphore(os.cpu_count() or 1)
 
     def run(self, attempt: Attempt) -> None:
         """Raises ``StagewaveError`` for a failure, ``AttemptLost`` or ``FencedOff`` when it is not ours."""
@@ -120,7 +124,7 @@ class ThinkerRunner:
             limits = DecodeLimits(
                 size_bytes=self._backend.settings.max_upload_bytes, duration_s=self._deploy.limits.audio_s
             )
-            with path.open("rb") as file:
+            with self._decoding, path.open("rb") as file:
                 return decode_audio(file, rate_hz=THINKER_RATE_HZ, limits=limits).wave
 
     def _download(self, key: str, path: Path) -> None:

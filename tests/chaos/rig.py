@@ -29,7 +29,7 @@ from stagewave.supervisor import Supervisor
 from tests.integration.conftest import NOOP_CONFIG, free_port, wav
 from workers.backend import Backend, connect_backend
 from workers.books import Books, Fault
-from workers.broker import connect
+from workers.broker import broker_time, connect
 from workers.events import Event
 from workers.job import Job
 from workers.settings import Settings
@@ -242,7 +242,9 @@ class Rig:
         deadline = time.monotonic() + 15
         while (faults := Books(self.backend).faults()) and time.monotonic() < deadline:
             time.sleep(0.5)  # what an attempt leaves that was cut off goes with the next sweep
-            Books(self.backend).repair([f for f in faults if f.kind == "orphan_object"], time.time())
+            Books(self.backend).repair(
+                [f for f in faults if f.kind == "orphan_object"], broker_time(self.backend.client)
+            )
         row.faults = faults
 
 

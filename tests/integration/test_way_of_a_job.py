@@ -262,9 +262,9 @@ def test_a_stopping_worker_lets_a_short_job_finish(running: System) -> None:
 
 def test_of_two_schedulers_one_leads_and_the_other_takes_over(running: System) -> None:
     second = Scheduler(running.backend, ("thinker.noop",))
-    assert second.tick(time.time()) is False
+    assert second.tick() is False
     running.kill("scheduler")
-    running.wait_until(lambda: second.tick(time.time()), "the second one leads", timeout_s=10)
+    running.wait_until(lambda: second.tick(), "the second one leads", timeout_s=10)
     second.resign()
 
 

@@ -191,10 +191,10 @@ def test_an_upload_that_breaks_leaves_what_was_there_and_no_parts(objects: Objec
 
 def test_uploads_that_died_are_ended_once_they_are_old(objects: ObjectStore) -> None:
     objects._client().create_multipart_upload(Bucket=objects._bucket, Key="test/died")
-    assert objects.abort_stale_uploads(3600) == 0
+    assert objects.abort_stale_uploads(3600, time.time()) == 0
     assert open_uploads(objects) == 1
     time.sleep(1.1)
-    assert objects.abort_stale_uploads(1) == 1
+    assert objects.abort_stale_uploads(1, time.time()) == 1
     assert open_uploads(objects) == 0
 
 
