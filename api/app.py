@@ -5,7 +5,22 @@ from __future__ import annotations
 from flask import Flask
 from prometheus_client import CollectorRegistry
 
-from api import audio, auth, docs, events, health, jobs, problems, request_log, transcript, webhooks
+from api import (
+    audio,
+    auth,
+    docs,
+    events,
+    health,
+    jobs,
+    openai_chat,
+    openai_models,
+    openai_speech,
+    openai_transcriptions,
+    problems,
+    request_log,
+    transcript,
+    webhooks,
+)
 from api.cached_check import CachedCheck
 from api.http_metrics import HttpMetrics
 from api.job_body import StrictRequest
@@ -43,6 +58,8 @@ def create_app(settings: Settings) -> Flask:
     problems.register(app)
     request_log.register(app, HttpMetrics(registry))
     auth.register(app, settings.api_keys)
-    for module in (jobs, events, audio, transcript, webhooks, health, docs):
+    resources = (jobs, events, audio, transcript, webhooks, health, docs)
+    openai = (openai_speech, openai_transcriptions, openai_chat, openai_models)
+    for module in (*resources, *openai):
         app.register_blueprint(module.blueprint)
     return app

@@ -40,8 +40,6 @@ class StrictRequest(Request):
 
 def read_job_request(request: Request, settings: Settings) -> tuple[JobRequest, NamedOrSent | None]:
     """The request and its audio, each in the right form; raises ``StagewaveError`` for what is not."""
-    if request.headers.get("Content-Encoding", "identity").lower() != "identity":
-        raise StagewaveError(ErrorCode.UNSUPPORTED_MEDIA_TYPE, "send the body without a Content-Encoding")
     if request.mimetype == "multipart/form-data":
         return _from_form(request, settings)
     if request.mimetype == "application/json":
@@ -51,13 +49,40 @@ def read_job_request(request: Request, settings: Settings) -> tuple[JobRequest, 
     )
 
 
-def _from_json(request: Request, settings: Settings) -> tuple[JobRequest, NamedOrSent | None]:
+def read_object(request: Request, settings: Settings) -> dict[str, JsonValue]:
+    """A JSON body, which must be an object."""
+    _check_type(request, "application/json")
     charset = request.mimetype_params.get("charset", "utf-8").lower()
     if charset not in ("utf-8", "utf8", "us-ascii", "ascii"):
         raise StagewaveError(ErrorCode.UNSUPPORTED_MEDIA_TYPE, "JSON must be UTF-8")
     body = parse_json(_whole_body(request, settings.max_json_bytes))
     if not isinstance(body, dict):
         raise StagewaveError(ErrorCode.INVALID_JSON, "the body must be a JSON object")
+    return body
+
+
+def read_form(request: Request, settings: Settings) -> tuple[MultiDict[str, str], FileStorage | None]:
+    """The fields of a multipart body, and its part ``file``."""
+    _check_type(request, "multipart/form-data")
+    request.max_content_length = settings.max_upload_bytes + _FORM_OVERHEAD_BYTES
+    try:
+        form, files = request.form, request.files
+    except (ValueError, ParseException):  # whose messages hold raw bytes of the body
+        raise _malformed("the multipart body cannot be read") from None
+    if _FILE_PART in form:
+        raise _malformed("the part needs a filename to be a file", field=_FILE_PART)
+    return form, _the_file(files)
+
+
+def _check_type(request: Request, wanted: str) -> None:
+    if request.mimetype != wanted:
+        raise StagewaveError(ErrorCode.UNSUPPORTED_MEDIA_TYPE, f"the body must be {wanted}")
+    if request.headers.get("Content-Encoding", "identity").lower() != "identity":
+        raise StagewaveError(ErrorCode.UNSUPPORTED_MEDIA_TYPE, "send the body without a Content-Encoding")
+
+
+def _from_json(request: Request, settings: Settings) -> tuple[JobRequest, NamedOrSent | None]:
+    body = read_object(request, settings)
     wanted = parse_request(body, from_form=False)
     audio = named_audio(wanted.audio_url, settings) if wanted.audio_url else None
     if audio is None and wanted.hears:
@@ -85,13 +110,8 @@ def _whole_body(request: Request, limit_bytes: int) -> bytes:
 
 
 def _from_form(request: Request, settings: Settings) -> tuple[JobRequest, NamedOrSent | None]:
-    request.max_content_length = settings.max_upload_bytes + _FORM_OVERHEAD_BYTES
-    try:
-        form, files = request.form, request.files
-    except (ValueError, ParseException):  # whose messages hold raw bytes of the body
-        raise _malformed("the multipart body cannot be read") from None
+    form, upload = read_form(request, settings)
     fields = _fields(form)
-    upload = _the_file(files)
     wanted = parse_request(fields, from_form=True)
     if upload is None:
         if wanted.audio_url:
@@ -110,8 +130,6 @@ def _fields(form: MultiDict[str, str]) -> dict[str, JsonValue]:
     for name, values in form.lists():
         if not name:
             raise _malformed("a part has no name")
-        if name == _FILE_PART:
-            raise _malformed("the part needs a filename to be a file", field=_FILE_PART)
         if len(values) > 1:
             known = name if name in KNOWN_FIELDS else None
             raise _malformed("a field stands in the form twice", field=known)

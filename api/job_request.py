@@ -125,7 +125,7 @@ def parse_request(fields: Mapping[str, JsonValue], *, from_form: bool) -> JobReq
     try:
         return JobRequest.model_validate(dict(fields), strict=not from_form)
     except ValidationError as error:
-        faults = [_fault(item["loc"], item["type"], item["msg"]) for item in error.errors()]
+        faults = [fault_of(item["loc"], item["type"], item["msg"]) for item in error.errors()]
         raise InvalidRequest(faults) from None
 
 
@@ -249,7 +249,8 @@ def _refused(code: ErrorCode, field: str, why: str) -> StagewaveError:
     return StagewaveError(code, why, field=field)
 
 
-def _fault(location: tuple[int | str, ...], kind: str, message: str) -> Fault:
+def fault_of(location: tuple[int | str, ...], kind: str, message: str) -> Fault:
+    """From one of pydantic's errors: its ``loc``, ``type`` and ``msg``."""
     name = ".".join(str(part) for part in location if part != "[key]")
     if not _SHOWABLE_FIELD.fullmatch(name):
         name = "(unknown)"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from dataclasses import replace
 from urllib.parse import urlencode
 
 from flask import Blueprint, Response, g, request
@@ -21,7 +22,8 @@ from api.services import Services, services
 from api.waiting_room import TICK_S
 from stage_pipeline.errors import ErrorCode, StagewaveError
 from workers.events import START
-from workers.job import AudioSource, Job, is_job_id, new_job_id
+from workers.job import AudioSource, Job, JobSpec, is_job_id, new_job_id
+from workers.job_store import Idempotency
 from workers.results import input_key, remove_objects
 from workers.states import Status
 from workers.submit import submit
@@ -69,20 +71,9 @@ def create() -> Response:
     having = services()
     wanted, audio = read_job_request(request, having.settings)
     check_rules(wanted, having.deploy, having.settings)
-    check_voice(wanted.voice, lambda: _known_voices(having))
+    check_voice(wanted.voice, lambda: known_voices(having))
     idempotency = idempotency_of(request.headers.get(HEADER), wanted, audio)
-    job_id = new_job_id()
-    source = _stored(having, job_id, audio)
-    try:
-        job, made = submit(having.backend, job_id, spec_of(wanted, having.deploy, source), idempotency)
-    except StagewaveError as error:
-        if isinstance(audio, SentBytes):
-            _take_back(having, job_id)
-        if error.code is ErrorCode.NOT_FOUND:  # a key outlives the job that was made under it
-            raise StagewaveError(ErrorCode.GONE, "the job made under this key is gone") from None
-        raise
-    if not made and isinstance(audio, SentBytes):
-        _take_back(having, job_id)
+    job, made = submit_with_audio(having, spec_of(wanted, having.deploy, None), audio, idempotency)
     return json_response(job.public(), 201 if made else 200, {"Location": f"/v1/jobs/{job.id}"})
 
 
@@ -211,7 +202,27 @@ def _check_id(job_id: str) -> None:
         raise StagewaveError(ErrorCode.NOT_FOUND, "there is no such job")
 
 
-def _known_voices(having: Services) -> set[str]:
+def submit_with_audio(
+    having: Services, spec: JobSpec, audio: NamedOrSent | None, idempotency: Idempotency | None = None
+) -> tuple[Job, bool]:
+    """Make the job that ``spec`` and ``audio`` describe, with what was sent in the object store. False: an
+    earlier job stands under this key. Raises as ``workers.submit``, and ``gone``."""
+    job_id = new_job_id()
+    spec = replace(spec, audio=_stored(having, job_id, audio))
+    try:
+        job, made = submit(having.backend, job_id, spec, idempotency)
+    except StagewaveError as error:
+        if isinstance(audio, SentBytes):
+            _take_back(having, job_id)
+        if error.code is ErrorCode.NOT_FOUND:  # a key outlives the job that was made under it
+            raise StagewaveError(ErrorCode.GONE, "the job made under this key is gone") from None
+        raise
+    if not made and isinstance(audio, SentBytes):
+        _take_back(having, job_id)
+    return job, made
+
+
+def known_voices(having: Services) -> set[str]:
     live = having.backend.pools.workers()
     return {*having.deploy.voices, *(voice for worker in live for voice in worker.voices)}
 

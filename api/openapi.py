@@ -25,6 +25,7 @@ _HEADERS = {
     "ETag": "Names this version.",
     "Link": 'The next page: `rel="next"`.',
     "WWW-Authenticate": "`Bearer`.",
+    "x-job-id": "The job that was made for this request.",
 }
 _ALWAYS_UNDER_V1 = {401: "A key is needed, or this one is wrong.", 500: "Something failed here."}
 _RETRY_AFTER = frozenset({429, 503})
@@ -32,7 +33,7 @@ _RETRY_AFTER = frozenset({429, 503})
 
 def openapi_document(app: Flask) -> JsonObject:
     """Every view of ``app`` that has an operation."""
-    models: set[type[BaseModel]] = {Problem}
+    models: set[type[BaseModel]] = set()
     paths: dict[str, JsonObject] = {}
     for rule in sorted(app.url_map.iter_rules(), key=lambda rule: rule.rule):
         operation = operation_of(app.view_functions[rule.endpoint])
@@ -55,7 +56,7 @@ def openapi_document(app: Flask) -> JsonObject:
             "schemas": _schemas(models),
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
         },
-        "tags": [{"name": name} for name in ("jobs", "listening", "webhooks", "health")],
+        "tags": [{"name": name} for name in ("jobs", "listening", "webhooks", "openai", "health")],
     }
 
 
@@ -69,10 +70,17 @@ def _operation(operation: Operation, name: str, path: str, models: set[type[Base
         made["security"] = [{}, {"key": []}]  # open unless the server has keys
     if operation.parameters:
         made["parameters"] = [_parameter(parameter) for parameter in operation.parameters]
-    if operation.request_model is not None:
+    if operation.request_model is not None or operation.form_model is not None:
         made["requestBody"] = _request_body(operation, models)
     answers = {status: _answer(answer, models) for status, answer in operation.answers.items()}
-    answers |= {status: _problem(status, meaning) for status, meaning in problems.items()}
+    error_model, error_type = (
+        operation.error_model or Problem,
+        JSON if operation.error_model else MEDIA_TYPE,
+    )
+    models.add(error_model)
+    answers |= {
+        status: _problem(status, meaning, error_model, error_type) for status, meaning in problems.items()
+    }
     made["responses"] = {str(status): answers[status] for status in sorted(answers)}
     return made
 
@@ -101,8 +109,8 @@ def _answer(answer: Answer, models: set[type[BaseModel]]) -> JsonObject:
     return made
 
 
-def _problem(status: int, meaning: str) -> JsonObject:
-    made: JsonObject = {"description": meaning, "content": {MEDIA_TYPE: {"schema": _ref(Problem)}}}
+def _problem(status: int, meaning: str, model: type[BaseModel], media_type: str) -> JsonObject:
+    made: JsonObject = {"description": meaning, "content": {media_type: {"schema": _ref(model)}}}
     if status in _RETRY_AFTER:
         made["headers"] = _headers("Retry-After")
     elif status == 401:

@@ -35,7 +35,8 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One method of one path. ``problems`` are statuses answered as problem details."""
+    """One method of one path. ``problems`` are statuses answered as problem details, or with
+    ``error_model`` as that."""
 
     summary: str
     tag: str
@@ -45,6 +46,7 @@ class Operation:
     problems: dict[int, str] = field(default_factory=dict)
     request_model: type[BaseModel] | None = None
     form_model: type[BaseModel] | None = None
+    error_model: type[BaseModel] | None = None
 
 
 def describe(operation: Operation) -> Callable[[View], View]:

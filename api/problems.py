@@ -13,6 +13,7 @@ from flask import Flask, Response, g, request
 from werkzeug.exceptions import HTTPException
 
 from api.faults import Fault, InvalidRequest
+from api.openai_errors import is_openai_path, openai_error, openai_name, openai_status
 from api.request_log import request_facts
 from stage_pipeline.errors import ErrorCode, StagewaveError
 
@@ -25,6 +26,7 @@ _DEFAULT_RETRY_AFTER_S = {
     ErrorCode.TOO_MANY_WAITERS: 2.0,
     ErrorCode.BROKER_UNAVAILABLE: 2.0,
     ErrorCode.STORE_UNAVAILABLE: 2.0,
+    ErrorCode.DEADLINE_EXCEEDED: 5.0,
 }
 
 _BY_STATUS = {
@@ -57,9 +59,18 @@ def problem(
     field: str | None = None,
     faults: Sequence[Fault] = (),
     retry_after_s: float | None = None,
+    openai_code: str | None = None,
 ) -> Response:
-    """A problem response; ``status`` defaults to the code's own."""
+    """A problem response; ``status`` defaults to the code's own. Where OpenAI's clients ask, in their form,
+    with ``openai_code`` for the code."""
     status = code.http_status if status is None else status
+    if is_openai_path(request.path):
+        status = openai_status(code, status)
+        told = openai_error(code, detail, status, field, openai_code)
+        response = Response(json.dumps(told, ensure_ascii=False), status, content_type="application/json")
+        # Their clients would try every 409 and every 5xx again.
+        response.headers["x-should-retry"] = "true" if code.retryable else "false"
+        return _finished(response, code, retry_after_s)
     body: dict[str, object] = {
         "type": f"/docs#error-{code.code}",
         "title": title_of(code.code),
@@ -74,6 +85,11 @@ def problem(
     if faults:
         body["errors"] = [{"field": fault.field, "detail": fault.message} for fault in faults]
     response = Response(json.dumps(body, ensure_ascii=False), status, content_type=MEDIA_TYPE)
+    return _finished(response, code, retry_after_s)
+
+
+def _finished(response: Response, code: ErrorCode, retry_after_s: float | None) -> Response:
+    """With the headers that both forms have."""
     wait_s = _DEFAULT_RETRY_AFTER_S.get(code) if retry_after_s is None else retry_after_s
     if wait_s is not None:
         response.headers["Retry-After"] = str(max(1, math.ceil(wait_s)))
@@ -90,6 +106,7 @@ def problem_of(error: StagewaveError) -> Response:
         field=error.field,
         faults=error.faults if isinstance(error, InvalidRequest) else (),
         retry_after_s=error.retry_after_s,
+        openai_code=openai_name(error),
     )
 
 

@@ -61,6 +61,11 @@ def live_pcm(having: Services, job_id: str, seat: Seat) -> Iterator[Pcm]:
     """Every sample from the first one on, as they are made; what the channel no longer keeps comes from
     the object store once the job has succeeded. Raises ``StreamCut``, also when the job ended before
     there was anything to give: then it is all in the object store, or nowhere."""
+    return (pcm for pcm in live_beats(having, job_id, seat) if pcm is not None)
+
+
+def live_beats(having: Services, job_id: str, seat: Seat) -> Iterator[Pcm | None]:
+    """As ``live_pcm``, and None whenever nothing came for ``TICK_S``."""
     sent = 0
     try:
         for chunk in having.backend.audio.follow(job_id, beat_s=TICK_S):
@@ -69,6 +74,7 @@ def live_pcm(having: Services, job_id: str, seat: Seat) -> Iterator[Pcm]:
                     raise StreamCut
                 if _has_ended(having, job_id):
                     break
+                yield None
                 continue
             sent = chunk.end_sample
             if chunk.pcm:

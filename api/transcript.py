@@ -59,7 +59,7 @@ def show(job_id: str) -> Response:
     having = services()
     wanted = choice("format", _FORMATS, "json")
     job = find_job(having, job_id)
-    transcript = _stored(having, job)
+    transcript = stored_transcript(having, job)
     if wanted not in _MEDIA_TYPES:
         return json_response(transcript)
     segments = _SEGMENTS.validate_python(transcript["segments"])
@@ -72,7 +72,8 @@ def show(job_id: str) -> Response:
     return Response(body, content_type=_MEDIA_TYPES[wanted], headers={"Cache-Control": "no-store"})
 
 
-def _stored(having: Services, job: Job) -> dict[str, object]:
+def stored_transcript(having: Services, job: Job) -> dict[str, object]:
+    """The transcript object. Raises ``not_ready``, and ``not_found`` for a job that has none."""
     if not job.status.terminal:
         raise StagewaveError(ErrorCode.NOT_READY, "the job has not ended yet", retry_after_s=1)
     key = (job.result or {}).get("transcript_key")

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from stage_pipeline.engines.step_audio2.memory import Memory
+from stage_pipeline.engines.step_audio2.memory import LayerMemory
 
 # Queries at a time, so that a whole utterance needs memory for a strip of the score matrix only.
 _STRIP = 512
@@ -48,14 +48,14 @@ class RelativeAttention(nn.Module):
         projected: Tensor = self.linear_pos(encodings)
         return projected.view(-1, self.heads, self.head_width).transpose(0, 1)
 
-    def forward(self, x: Tensor, distances: Tensor, layer: int, memory: Memory) -> Tensor:
+    def forward(self, x: Tensor, distances: Tensor, memory: LayerMemory) -> Tensor:
         """``x`` ``[batch, frames, width]``; ``distances`` from ``keys - 1`` down to ``1 - frames``: the
         last of the keys are those of ``x``."""
         batch, frames, width = x.shape
         split = (batch, frames, self.heads, self.head_width)
         query = self.linear_q(x).view(split)
         new = torch.stack([self.linear_k(x).view(split), self.linear_v(x).view(split)], dim=2)
-        keys, values = memory.keys(layer, new).permute(2, 0, 3, 1, 4)
+        keys, values = memory.keys(new).permute(2, 0, 3, 1, 4)
         by_content = (query + self.pos_bias_u).transpose(1, 2)
         by_distance = (query + self.pos_bias_v).transpose(1, 2) / math.sqrt(self.head_width)
         strips = []
@@ -111,7 +111,7 @@ class ConformerLayer(nn.Module):
         self.norm_ff = nn.LayerNorm(width, eps=1e-12)
         self.norm_mha = nn.LayerNorm(width, eps=1e-12)
 
-    def forward(self, x: Tensor, distances: Tensor, layer: int, memory: Memory) -> Tensor:
-        x = x + self.self_attn(self.norm_mha(x), distances, layer, memory)
+    def forward(self, x: Tensor, distances: Tensor, memory: LayerMemory) -> Tensor:
+        x = x + self.self_attn(self.norm_mha(x), distances, memory)
         x = x + self.feed_forward(self.norm_ff(x))
         return x

@@ -7,6 +7,7 @@ names are the checkpoint's, until ``fuse`` joins what is computed together.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
 
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from stage_pipeline.engines.step_audio2.flow_config import EstimatorConfig
-from stage_pipeline.engines.step_audio2.memory import Memory
+from stage_pipeline.engines.step_audio2.memory import LayerMemory, Memory
 
 CONVOLUTION_CONTEXT = 2
 CONVOLUTIONS = 2
@@ -67,10 +68,10 @@ class ConvolutionBlock(nn.Module):
         for name in ("1", "6"):
             cast(CausalConvolution, self.block[name]).fuse()
 
-    def forward(self, x: Tensor, layer: int, memory: Memory) -> Tensor:
-        x = self.block["1"](memory.before(layer, 0, x, CONVOLUTION_CONTEXT))
+    def forward(self, x: Tensor, memory: LayerMemory) -> Tensor:
+        x = self.block["1"](memory.before(0, x, CONVOLUTION_CONTEXT))
         x = functional.mish(self.block["3"](x))
-        out: Tensor = self.block["6"](memory.before(layer, 1, x, CONVOLUTION_CONTEXT))
+        out: Tensor = self.block["6"](memory.before(1, x, CONVOLUTION_CONTEXT))
         return out
 
 
@@ -95,14 +96,14 @@ class Attention(nn.Module):
         self.bias = torch.cat([part.bias.detach() for part in parts])
         del self.to_q, self.to_k, self.to_v
 
-    def forward(self, x: Tensor, layer: int, memory: Memory) -> Tensor:
+    def forward(self, x: Tensor, memory: LayerMemory) -> Tensor:
         batch, frames, _ = x.shape
         if self.weight is not None:
             joined = functional.linear(x, self.weight, self.bias)
         else:
             joined = torch.cat([self.to_q(x), self.to_k(x), self.to_v(x)], dim=-1)
         query, key, value = joined.view(batch, frames, 3, self.heads, self.head_width).unbind(2)
-        keys_values = memory.keys(layer, torch.stack([self.k_norm(key), value], dim=2))
+        keys_values = memory.keys(torch.stack([self.k_norm(key), value], dim=2))
         keys, values = keys_values.permute(2, 0, 3, 1, 4)
         attended = functional.scaled_dot_product_attention(
             self.q_norm(query).transpose(1, 2), keys, values, attn_mask=memory.mask
@@ -131,10 +132,10 @@ class Block(nn.Module):
         self.mlp = Mlp(width, config.feed_forward)
         self.adaLN_modulation = nn.Sequential(nn.SiLU(), nn.Linear(width, 9 * width))
 
-    def forward(self, x: Tensor, modulation: Tensor, layer: int, memory: Memory) -> Tensor:
+    def forward(self, x: Tensor, modulation: Tensor, memory: LayerMemory) -> Tensor:
         shift_a, scale_a, gate_a, shift_m, scale_m, gate_m, shift_c, scale_c, gate_c = modulation
-        x = torch.addcmul(x, gate_a, self.attn(_modulated(x, shift_a, scale_a), layer, memory))
-        x = torch.addcmul(x, gate_c, self.conv(_modulated(x, shift_c, scale_c), layer, memory))
+        x = torch.addcmul(x, gate_a, self.attn(_modulated(x, shift_a, scale_a), memory))
+        x = torch.addcmul(x, gate_c, self.conv(_modulated(x, shift_c, scale_c), memory))
         return torch.addcmul(x, gate_m, self.mlp(_modulated(x, shift_m, scale_m)))
 
 
@@ -176,6 +177,7 @@ class DiT(nn.Module):
         # The same again, for those who ask what they are.
         self._blocks = [cast(Block, block) for block in self.blocks]
         self.final_layer = LastLayer(config.width, mels)
+        self._run: Callable[[Block, Tensor, Tensor, LayerMemory], Tensor] = Block.forward
 
     def modulations(self, times: Tensor) -> list[Modulation]:
         """What each time step does; the same for every stream, so computed once. In the weights' precision:
@@ -197,10 +199,14 @@ class DiT(nn.Module):
             del block.adaLN_modulation
         del self.final_layer.adaLN_modulation, self.t_embedder
 
+    def compile_blocks(self) -> None:
+        """Let ``torch.compile`` join what stands between the products of a block. Call after ``fuse``."""
+        self._run = torch.compile(Block.forward)
+
     def forward(self, x: Tensor, modulation: Modulation, memory: Memory) -> Tensor:
         x = self.in_proj(x)
         for index, block in enumerate(self._blocks):
-            x = block(x, modulation.blocks[index], index, memory)
+            x = self._run(block, x, modulation.blocks[index], memory.of(index))
         out: Tensor = self.final_layer(x, modulation.last)
         return out
 

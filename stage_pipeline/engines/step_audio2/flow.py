@@ -153,8 +153,8 @@ class Flow:
             speaker[0],
             tokens.all_keys()[:, 0],
             frame_memory.all_keys()[:, 0],
-            tokens.recorded_ends[0, 0][0],
-            frame_memory.recorded_ends[0, 0][0],
+            tokens.of(0).ends[0][0],
+            frame_memory.of(0).ends[0][0],
             torch.stack([step.all_keys() for step in steps]),
             torch.stack([step.all_ends() for step in steps]),
         )

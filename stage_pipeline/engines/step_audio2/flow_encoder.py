@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from stage_pipeline.engines.step_audio2.conformer import ConformerLayer, sinusoids
 from stage_pipeline.engines.step_audio2.flow_config import EncoderConfig
-from stage_pipeline.engines.step_audio2.memory import Memory
+from stage_pipeline.engines.step_audio2.memory import LayerMemory, Memory
 
 LOOKAHEAD_CONTEXT = 2
 UPSAMPLE_CONTEXT = 4
@@ -42,9 +42,9 @@ class Lookahead(nn.Module):
         self.conv1 = nn.Conv1d(width, width, lookahead + 1)
         self.conv2 = nn.Conv1d(width, width, LOOKAHEAD_CONTEXT + 1)
 
-    def forward(self, x: Tensor, memory: Memory) -> Tensor:
+    def forward(self, x: Tensor, memory: LayerMemory) -> Tensor:
         ahead = functional.leaky_relu(self.conv1(x.transpose(1, 2))).transpose(1, 2)
-        ahead = memory.before(0, _CONVOLUTION, ahead, LOOKAHEAD_CONTEXT)
+        ahead = memory.before(_CONVOLUTION, ahead, LOOKAHEAD_CONTEXT)
         seen: Tensor = self.conv2(ahead.transpose(1, 2)).transpose(1, 2)
         return seen + x[:, : seen.shape[1]]
 
@@ -56,8 +56,8 @@ class Upsample(nn.Module):
         super().__init__()
         self.conv = nn.Conv1d(width, width, UPSAMPLE_CONTEXT + 1)
 
-    def forward(self, x: Tensor, memory: Memory) -> Tensor:
-        doubled = memory.before(0, _CONVOLUTION, x.repeat_interleave(2, dim=1), UPSAMPLE_CONTEXT)
+    def forward(self, x: Tensor, memory: LayerMemory) -> Tensor:
+        doubled = memory.before(_CONVOLUTION, x.repeat_interleave(2, dim=1), UPSAMPLE_CONTEXT)
         out: Tensor = self.conv(doubled.transpose(1, 2)).transpose(1, 2)
         return out
 
@@ -94,12 +94,12 @@ class FlowEncoder(nn.Module):
         """``present`` bool ``[batch, n + lookahead]``: tokens that are there; the others are no lookahead.
         ``distances``, ``tokens``, ``frames``: positions and memory of the two conformers."""
         x = self.embed(embeddings).masked_fill(~present[:, :, None], 0)
-        x = self.pre_lookahead_layer(x, tokens)
+        x = self.pre_lookahead_layer(x, tokens.of(0))
         for index, (layer, table) in enumerate(zip(self.encoders, distances[0], strict=True)):
-            x = layer(x, table, index, tokens)
-        x = self.up_embed(self.up_layer(x, frames))
+            x = layer(x, table, tokens.of(index))
+        x = self.up_embed(self.up_layer(x, frames.of(0)))
         for index, (layer, table) in enumerate(zip(self.up_encoders, distances[1], strict=True)):
-            x = layer(x, table, index, frames)
+            x = layer(x, table, frames.of(index))
         out: Tensor = self.after_norm(x)
         return out
 

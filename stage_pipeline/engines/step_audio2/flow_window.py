@@ -129,27 +129,40 @@ class _Line:
         shape: WindowShape,
         rate: int,
     ) -> None:
-        self._keys, self._ends = keys, ends
-        self._slot = slot
+        self.pools, self.ends = keys, ends
+        self.slot = slot
         new = torch.arange(shape.tokens * rate, device=slot.device)
         start = before[:, None] * rate
-        self._written = start + new
+        self.written = start + new
         read = start + torch.arange(
             (shape.tokens - shape.keys) * rate, shape.tokens * rate, device=slot.device
         )
-        self._read = read.clamp(min=0)
+        self.read = read.clamp(min=0)
         there = (read >= 0) & (read < start + voiced[:, None] * rate)
         self.mask = added(there[:, None, None], keys.dtype)
-        self._voiced = voiced * rate
+        self.voiced = voiced * rate
 
-    def keys(self, layer: int, keys_values: Tensor) -> Tensor:
-        pool = self._keys[layer]
-        pool[self._slot[:, None], self._written] = keys_values
-        return pool[self._slot[:, None], self._read]
+    def of(self, layer: int) -> _LineLayer:
+        return _LineLayer(self, self.pools[layer])
 
-    def before(self, layer: int, place: int, frames: Tensor, count: int) -> Tensor:
-        extended = torch.cat([self._ends[self._slot], frames], dim=1)
-        self._ends[self._slot] = _last_rows(extended, self._voiced, count)
+
+class _LineLayer:
+    """Memory of one layer of a conformer."""
+
+    def __init__(self, line: _Line, pool: Tensor) -> None:
+        self._line = line
+        self._pool = pool
+        self.mask = line.mask
+
+    def keys(self, keys_values: Tensor) -> Tensor:
+        slot = self._line.slot[:, None]
+        self._pool[slot, self._line.written] = keys_values
+        return self._pool[slot, self._line.read]
+
+    def before(self, place: int, frames: Tensor, count: int) -> Tensor:
+        ends, slot = self._line.ends, self._line.slot
+        extended = torch.cat([ends[slot], frames], dim=1)
+        ends[slot] = _last_rows(extended, self._line.voiced, count)
         return extended
 
 
@@ -193,19 +206,27 @@ class _RingStep:
         # Of all layers at once: it is small, and every kernel costs a launch.
         self._before = ends.index_select(2, ring.lanes)
 
-    @property
-    def mask(self) -> Tensor:
-        return self._ring.mask
+    def of(self, layer: int) -> _RingLayer:
+        return _RingLayer(self._ring, self._keys[layer], self._ends[layer].unbind(), self._before[layer])
 
-    def keys(self, layer: int, keys_values: Tensor) -> Tensor:
-        pool = self._keys[layer]
-        pool[self._ring.lanes[:, None], self._ring.written] = keys_values
-        return pool.index_select(0, self._ring.lanes)
 
-    def before(self, layer: int, place: int, frames: Tensor, count: int) -> Tensor:
-        extended = torch.cat([self._before[layer, place], frames], dim=1)
-        last = extended[:, -count:] if self._ring.full else _last_rows(extended, self._ring.voiced, count)
-        self._ends[layer, place, self._ring.lanes] = last
+class _RingLayer:
+    """Memory of one layer of the DiT."""
+
+    def __init__(self, ring: _Ring, pool: Tensor, ends: Sequence[Tensor], before: Tensor) -> None:
+        self._pool, self._ends, self._before = pool, ends, before
+        self._lanes, self._written = ring.lanes, ring.written
+        self._voiced = None if ring.full else ring.voiced
+        self.mask = ring.mask
+
+    def keys(self, keys_values: Tensor) -> Tensor:
+        self._pool[self._lanes[:, None], self._written] = keys_values
+        return self._pool.index_select(0, self._lanes)
+
+    def before(self, place: int, frames: Tensor, count: int) -> Tensor:
+        extended = torch.cat([self._before[place], frames], dim=1)
+        last = extended[:, -count:] if self._voiced is None else _last_rows(extended, self._voiced, count)
+        self._ends[place][self._lanes] = last
         return extended
 
 

@@ -121,6 +121,14 @@ def test_step_audio2s_audio_to_audio_works(noop: System, openai: OpenAI, curl: b
     assert newest(noop).spec.type is Task.S2ST
 
 
+def test_long_audio_comes_whole_though_it_is_encoded_in_blocks(noop: System, http: httpx.Client):
+    body = {"modalities": ["audio"], "messages": [{"role": "user", "content": "tokens=1501"}]}
+    answer = http.post("/v1/chat/completions", json=body)
+    assert int(answer.headers["Content-Length"]) == len(answer.content)
+    data = answer.json()["choices"][0]["message"]["audio"]["data"]
+    assert base64.b64decode(data, validate=True) == noop.audio(newest(noop))
+
+
 def test_openais_own_form_of_audio_in_and_out_works(noop: System, openai: OpenAI):
     answer = openai.chat.completions.create(
         model="gpt-4o-audio-preview",

@@ -1,5 +1,7 @@
 """``/v1/audio/transcriptions`` and ``/v1/audio/translations``, with an engine that only counts seconds."""
 
+from collections.abc import Callable
+
 import httpx
 import openai as openai_package
 import pytest
@@ -27,6 +29,20 @@ def test_the_openai_client_gets_each_form(noop: System, openai: OpenAI):
     assert heard(response_format="vtt") == "WEBVTT\n\n"
     verbose = heard(response_format="verbose_json")
     assert (verbose.text, verbose.duration, verbose.segments, verbose.words) == (SAID, 1.5, [], None)
+
+
+@pytest.mark.parametrize(
+    ("form", "body"),
+    [
+        ("text", "hello there\n"),
+        ("srt", "1\n00:00:00,500 --> 00:00:01,500\nhello there\n\n"),
+        ("vtt", "WEBVTT\n\n00:00:00.500 --> 00:00:01.500\nhello there\n\n"),
+    ],
+)
+def test_times_stand_in_subtitles(api: Api, later: Callable[..., None], form: str, body: str):
+    later(0, lambda: api.hand.transcribe(wait_for_job(api).id, "hello there"))
+    with OpenAI(base_url=f"{api.url}/v1", api_key="EMPTY") as client:
+        assert client.audio.transcriptions.create(model="", file=WAV, response_format=form) == body
 
 
 def test_what_is_asked_reaches_the_job(noop: System, openai: OpenAI):
@@ -80,7 +96,8 @@ def test_audio_that_is_none_is_a_bad_request_and_names_its_job(noop: System, ope
 @pytest.mark.parametrize(
     ("fields", "file", "status", "code", "param"),
     [
-        ({}, None, 400, "invalid_multipart", "file"),
+        ({"model": "noop"}, None, 400, "invalid_multipart", "file"),
+        ({"file": "noop"}, None, 400, "invalid_multipart", "file"),
         ({}, b"", 400, "audio_empty", "file"),
         ({"response_format": "diarized_json"}, WAV, 400, "unsupported_value", "response_format"),
         ({"response_format": "docx"}, WAV, 400, "invalid_request", "response_format"),
@@ -108,7 +125,7 @@ def test_what_cannot_be_done_is_an_error_in_openais_form(
 ):
     data = {"model": "noop", **fields}
     if file is None:
-        answer = http.post(f"/v1/audio/{path}", **multipart_body(model=b"noop"))
+        answer = http.post(f"/v1/audio/{path}", **multipart_body(**{name: b"noop" for name in fields}))
     else:
         answer = http.post(f"/v1/audio/{path}", data=data, files={"file": ("a.wav", file)})
     assert error_of(answer) == (status, code, param)
