@@ -117,6 +117,7 @@ class Rig:
             **options,
         )
         self.said: list[str] = []
+        self._broken_at: float | None = None
         self._supervisor = Supervisor(settings, self.said.append)
         self._tending = threading.Thread(target=self._supervisor.tend_until_stopped)
 
@@ -149,6 +150,7 @@ class Rig:
         """SIGKILL; the supervisor starts it again, after ``down_s`` at the earliest."""
         child = self.child(name)
         child.deaths = 0
+        self._broken_at = self._broken_at or time.time()
         child.signal(signal.SIGKILL)
         self.wait_until(lambda: child.due_at is not None or child.exit_code() is None, f"{name} is buried")
         if down_s and child.due_at is not None:
@@ -158,6 +160,7 @@ class Rig:
     def pause(self, name: str, seconds: float) -> None:
         """SIGSTOP and SIGCONT."""
         child = self.child(name)
+        self._broken_at = self._broken_at or time.time()
         child.signal(signal.SIGSTOP)
         time.sleep(seconds)
         child.signal(signal.SIGCONT)
@@ -181,8 +184,10 @@ class Rig:
         load = Load(self, jobs)
         load.start()
         time.sleep(0.7)
-        broken_at = time.time()
+        self._broken_at = None
+        began = time.time()
         break_it(self)
+        broken_at = self._broken_at or began
         mended_at = time.time()
         load.wait()
         accepted = load.accepted

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from stage_pipeline.engines.step_audio2.flow_config import EstimatorConfig
-from stage_pipeline.engines.step_audio2.memory import LayerMemory, Memory
+from stage_pipeline.engines.step_audio2.memory import AttendingMemory, Memory
 
 CONVOLUTION_CONTEXT = 2
 CONVOLUTIONS = 2
@@ -56,6 +56,14 @@ class CausalConvolution(nn.Module):
         return functional.linear(side_by_side, taps, self.bias)
 
 
+def mish(x: Tensor) -> Tensor:
+    """x · tanh(softplus(x)) (Misra, 2019), with one exponential: it is computed once for each tap."""
+    # Beyond 20 it is x, to the last bit of a float32.
+    power = torch.exp(x.float().clamp(max=20))
+    power = power * (power + 2)
+    return (x * (power / (power + 2))).to(x.dtype)
+
+
 class ConvolutionBlock(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -68,9 +76,9 @@ class ConvolutionBlock(nn.Module):
         for name in ("1", "6"):
             cast(CausalConvolution, self.block[name]).fuse()
 
-    def forward(self, x: Tensor, memory: LayerMemory) -> Tensor:
+    def forward(self, x: Tensor, memory: AttendingMemory) -> Tensor:
         x = self.block["1"](memory.before(0, x, CONVOLUTION_CONTEXT))
-        x = functional.mish(self.block["3"](x))
+        x = mish(self.block["3"](x))
         out: Tensor = self.block["6"](memory.before(1, x, CONVOLUTION_CONTEXT))
         return out
 
@@ -96,19 +104,15 @@ class Attention(nn.Module):
         self.bias = torch.cat([part.bias.detach() for part in parts])
         del self.to_q, self.to_k, self.to_v
 
-    def forward(self, x: Tensor, memory: LayerMemory) -> Tensor:
+    def forward(self, x: Tensor, memory: AttendingMemory) -> Tensor:
         batch, frames, _ = x.shape
         if self.weight is not None:
             joined = functional.linear(x, self.weight, self.bias)
         else:
             joined = torch.cat([self.to_q(x), self.to_k(x), self.to_v(x)], dim=-1)
         query, key, value = joined.view(batch, frames, 3, self.heads, self.head_width).unbind(2)
-        keys_values = memory.keys(torch.stack([self.k_norm(key), value], dim=2))
-        keys, values = keys_values.permute(2, 0, 3, 1, 4)
-        attended = functional.scaled_dot_product_attention(
-            self.q_norm(query).transpose(1, 2), keys, values, attn_mask=memory.mask
-        )
-        out: Tensor = self.proj(attended.transpose(1, 2).reshape(batch, frames, -1))
+        attended = memory.attend(self.q_norm(query), torch.stack([self.k_norm(key), value], dim=2))
+        out: Tensor = self.proj(attended.reshape(batch, frames, -1))
         return out
 
 
@@ -132,7 +136,7 @@ class Block(nn.Module):
         self.mlp = Mlp(width, config.feed_forward)
         self.adaLN_modulation = nn.Sequential(nn.SiLU(), nn.Linear(width, 9 * width))
 
-    def forward(self, x: Tensor, modulation: Tensor, memory: LayerMemory) -> Tensor:
+    def forward(self, x: Tensor, modulation: Tensor, memory: AttendingMemory) -> Tensor:
         shift_a, scale_a, gate_a, shift_m, scale_m, gate_m, shift_c, scale_c, gate_c = modulation
         x = torch.addcmul(x, gate_a, self.attn(_modulated(x, shift_a, scale_a), memory))
         x = torch.addcmul(x, gate_c, self.conv(_modulated(x, shift_c, scale_c), memory))
@@ -177,7 +181,7 @@ class DiT(nn.Module):
         # The same again, for those who ask what they are.
         self._blocks = [cast(Block, block) for block in self.blocks]
         self.final_layer = LastLayer(config.width, mels)
-        self._run: Callable[[Block, Tensor, Tensor, LayerMemory], Tensor] = Block.forward
+        self._run: Callable[[Block, Tensor, Tensor, AttendingMemory], Tensor] = Block.forward
 
     def modulations(self, times: Tensor) -> list[Modulation]:
         """What each time step does; the same for every stream, so computed once. In the weights' precision:
@@ -201,9 +205,9 @@ class DiT(nn.Module):
 
     def compile_blocks(self) -> None:
         """Let ``torch.compile`` join what stands between the products of a block. Call after ``fuse``."""
-        self._run = torch.compile(Block.forward)
+        self._run = torch.compile(Block.forward, dynamic=True)
 
-    def forward(self, x: Tensor, modulation: Modulation, memory: Memory) -> Tensor:
+    def forward(self, x: Tensor, modulation: Modulation, memory: Memory[AttendingMemory]) -> Tensor:
         x = self.in_proj(x)
         for index, block in enumerate(self._blocks):
             x = self._run(block, x, modulation.blocks[index], memory.of(index))

@@ -15,7 +15,7 @@ from stage_pipeline.engines.step_audio2.dit import DiT
 from stage_pipeline.engines.step_audio2.flow_config import FlowConfig
 from stage_pipeline.engines.step_audio2.flow_encoder import FlowEncoder, doubled_mask
 from stage_pipeline.engines.step_audio2.flow_matching import Solver
-from stage_pipeline.engines.step_audio2.memory import Blank, Memory, Recorder, added
+from stage_pipeline.engines.step_audio2.memory import Blank, LayerMemory, Memory, Recorder, added
 
 FRAMES_PER_TOKEN = 2
 
@@ -159,7 +159,7 @@ class Flow:
             torch.stack([step.all_ends() for step in steps]),
         )
 
-    def encode(self, ids: Tensor, present: Tensor, tokens: Memory, frames: Memory) -> Tensor:
+    def encode(self, ids: Tensor, present: Tensor, tokens: Memory[LayerMemory], frames: Memory[LayerMemory]) -> Tensor:
         """``[batch, n + lookahead]`` ids of a start to float32 ``[batch, 2n, mels]``."""
         encoder = self.weights.encoder
         count = ids.shape[1] - self.config.encoder.lookahead

@@ -88,8 +88,8 @@ class FlowEncoder(nn.Module):
         embeddings: Tensor,
         present: Tensor,
         distances: tuple[Sequence[Tensor], Sequence[Tensor]],
-        tokens: Memory,
-        frames: Memory,
+        tokens: Memory[LayerMemory],
+        frames: Memory[LayerMemory],
     ) -> Tensor:
         """``present`` bool ``[batch, n + lookahead]``: tokens that are there; the others are no lookahead.
         ``distances``, ``tokens``, ``frames``: positions and memory of the two conformers."""

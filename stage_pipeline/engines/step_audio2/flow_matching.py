@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from stage_pipeline.engines.step_audio2.dit import DiT
-from stage_pipeline.engines.step_audio2.memory import Memory
+from stage_pipeline.engines.step_audio2.memory import AttendingMemory, Memory
 
 
 def schedule(steps: int) -> Tensor:
@@ -47,7 +47,7 @@ class Solver:
         frames: Tensor,
         speaker: Tensor,
         prompt: Tensor,
-        memory: Callable[[int], Memory],
+        memory: Callable[[int], Memory[AttendingMemory]],
     ) -> Tensor:
         """All ``[batch, frames, mels]`` float32, ``speaker`` ``[batch, mels]``; ``prompt`` is the known
         mel, zeros elsewhere. ``memory(step)`` is for twice the batch: first the conditional half, then

@@ -10,16 +10,19 @@ from torch import Tensor
 
 from stage_pipeline.engines.step_audio2.flow import FRAMES_PER_TOKEN, Flow
 from stage_pipeline.engines.step_audio2.flow_encoder import nearer
-from stage_pipeline.engines.step_audio2.memory import added
+from stage_pipeline.engines.step_audio2.memory import added, attended
 from stage_pipeline.engines.step_audio2.stream_slots import (
     ANCHOR_FRAMES,
     CONFORMER_TOKENS,
     LAST_WINDOW_TOKENS,
-    WHOLE_WINDOW_FRAMES,
     WHOLE_WINDOW_TOKENS,
     StreamSlots,
     StreamState,
 )
+
+if torch.version.cuda:
+    # Triton comes with torch's builds for GPUs, and with no other.
+    from stage_pipeline.engines.step_audio2.slot_attention import slot_attention
 
 KEY_COUNTS = (256, 512, 1024, CONFORMER_TOKENS)
 """Conformer keys that a pass attends to, in tokens (10, 20, 40, 100 s): few shapes, little waste."""
@@ -94,7 +97,7 @@ class FlowWindows:
         """``pack``'s rows and ``encode``'s frames to the mel, float32 ``[rows, frames, mels]``."""
         column = packed[:, _PLACE - 1, None] + torch.arange(frames.shape[1], device=packed.device)
         speaker = self._slots.speakers[packed[:, 0]]
-        ring = _Ring(self._slots, packed, frames.shape[1], full=frames.shape[1] == WHOLE_WINDOW_FRAMES)
+        ring = _Ring(self._slots, packed, frames.shape[1])
         return self._flow.solver.solve(
             self._flow.noise[column], frames, speaker, torch.zeros_like(frames), ring.at_step
         )
@@ -167,12 +170,10 @@ class _LineLayer:
 
 
 class _Ring:
-    """Memory of the DiT in all its steps: the anchor first, then the ring. ``full``: every row that is
-    not idle is voiced to its end."""
+    """Memory of the DiT in all its steps: the anchor first, then the ring."""
 
-    def __init__(self, slots: StreamSlots, packed: Tensor, frames: int, *, full: bool) -> None:
+    def __init__(self, slots: StreamSlots, packed: Tensor, frames: int) -> None:
         self._slots = slots
-        self.full = full
         slot, _, voiced, _, head, ring, remembered, anchored, _ = packed[:, :_PLACE].unbind(1)
         self.lanes = torch.cat([slot, slot + slots.lanes])
         voiced = voiced * FRAMES_PER_TOKEN
@@ -216,17 +217,17 @@ class _RingLayer:
     def __init__(self, ring: _Ring, pool: Tensor, ends: Sequence[Tensor], before: Tensor) -> None:
         self._pool, self._ends, self._before = pool, ends, before
         self._lanes, self._written = ring.lanes, ring.written
-        self._voiced = None if ring.full else ring.voiced
-        self.mask = ring.mask
+        self._voiced, self._mask = ring.voiced, ring.mask
 
-    def keys(self, keys_values: Tensor) -> Tensor:
+    def attend(self, query: Tensor, keys_values: Tensor) -> Tensor:
         self._pool[self._lanes[:, None], self._written] = keys_values
-        return self._pool.index_select(0, self._lanes)
+        if query.is_cuda:
+            return slot_attention(query, self._pool, self._lanes, self._mask)
+        return attended(query, self._pool.index_select(0, self._lanes), self._mask)
 
     def before(self, place: int, frames: Tensor, count: int) -> Tensor:
         extended = torch.cat([self._before[place], frames], dim=1)
-        last = extended[:, -count:] if self._voiced is None else _last_rows(extended, self._voiced, count)
-        self._ends[place][self._lanes] = last
+        self._ends[place][self._lanes] = _last_rows(extended, self._voiced, count)
         return extended
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -30,10 +30,34 @@ class LayerMemory(Protocol):
         ...
 
 
-class Memory(Protocol):
+class AttendingMemory(Protocol):
+    """As ``LayerMemory``, of layers whose scores are of contents alone."""
+
+    def attend(self, query: Tensor, keys_values: Tensor) -> Tensor:
+        """Take new keys and values as ``LayerMemory.keys`` does, and let each of the queries
+        ``[batch, frames, heads, head width]`` attend to all there are. As ``query``."""
+        ...
+
+    def before(self, place: int, frames: Tensor, count: int) -> Tensor:
+        """As ``LayerMemory.before``."""
+        ...
+
+
+OfLayer = TypeVar("OfLayer", covariant=True)
+
+
+class Memory(Protocol[OfLayer]):
     """That of all layers of one network."""
 
-    def of(self, layer: int) -> LayerMemory: ...
+    def of(self, layer: int) -> OfLayer: ...
+
+
+def attended(query: Tensor, keys_values: Tensor, mask: Tensor | None) -> Tensor:
+    """Attention of ``query`` to ``keys_values``, in the shapes of ``AttendingMemory.attend``."""
+    keys, values = keys_values.permute(2, 0, 3, 1, 4)
+    return functional.scaled_dot_product_attention(
+        query.transpose(1, 2), keys, values, attn_mask=mask
+    ).transpose(1, 2)
 
 
 def added(allowed: Tensor, dtype: torch.dtype) -> Tensor:
@@ -48,11 +72,14 @@ class Blank:
     def __init__(self, mask: Tensor | None = None) -> None:
         self.mask = mask
 
-    def of(self, layer: int) -> LayerMemory:
+    def of(self, layer: int) -> Blank:
         return self
 
     def keys(self, keys_values: Tensor) -> Tensor:
         return keys_values
+
+    def attend(self, query: Tensor, keys_values: Tensor) -> Tensor:
+        return attended(query, keys_values, self.mask)
 
     def before(self, place: int, frames: Tensor, count: int) -> Tensor:
         return functional.pad(frames, (0, 0, count, 0))
@@ -89,6 +116,9 @@ class RecordedLayer:
     def keys(self, keys_values: Tensor) -> Tensor:
         self.seen_keys = keys_values
         return keys_values
+
+    def attend(self, query: Tensor, keys_values: Tensor) -> Tensor:
+        return attended(query, self.keys(keys_values), self.mask)
 
     def before(self, place: int, frames: Tensor, count: int) -> Tensor:
         extended = functional.pad(frames, (0, 0, count, 0))

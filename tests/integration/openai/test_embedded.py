@@ -89,6 +89,7 @@ def test_speech_given_whole_is_understood_by_a_streamed_transcription(client: Op
     assert wrong(TEXT, done.text) < 0.1 and done.usage.input_tokens > 0
 
 
+@pytest.mark.filterwarnings("ignore:deprecated:DeprecationWarning")  # by OpenAI; its users still have it
 def test_a_translation_into_english_is_given(client: OpenAI, spoken: bytes):
     answer = client.audio.translations.create(
         model="whisper-1", file=("said.flac", spoken), response_format="json"

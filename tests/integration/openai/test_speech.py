@@ -3,7 +3,6 @@
 import base64
 import io
 import json
-import statistics
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -61,14 +60,14 @@ def test_the_openai_client_streams_from_the_first_packet(noop: System, openai: O
             moments.append(time.monotonic() - began)
         assert answer.headers["content-type"] == f"audio/pcm;rate={RATE_HZ}"
         job = noop.wait_success(answer.headers["x-job-id"])
-    assert moments[0] < 0.9 < 1.4 < moments[-1], moments
+    assert moments[0] < 0.6 * moments[-1] and moments[-1] > 1.5, moments
     assert b"".join(blocks) == noop.audio(job)
     assert job.streamed
 
 
 @pytest.mark.parametrize("asked", [{"stream": True}, {"stream_format": "audio"}])
 def test_any_client_may_ask_for_the_stream(noop: System, http: httpx.Client, asked: dict):
-    body = {"input": "tokens=50 delay_ms=10", "response_format": "wav", **asked}
+    body = {"input": SECOND_AND_MORE, "response_format": "wav", **asked}
     began = time.monotonic()
     with http.stream("POST", "/v1/audio/speech", json=body) as answer:
         first_s = None
@@ -76,8 +75,8 @@ def test_any_client_may_ask_for_the_stream(noop: System, http: httpx.Client, ask
         for block in answer.iter_raw():
             first_s = first_s or time.monotonic() - began
             data += block
-    assert first_s < 0.45 < time.monotonic() - began
-    assert data[:4] == b"RIFF" and len(data) == 44 + 2 * 50 * SAMPLES_A_TOKEN
+    assert first_s < 0.6 * (time.monotonic() - began)
+    assert data[:4] == b"RIFF" and len(data) == 44 + 2 * 150 * SAMPLES_A_TOKEN
     assert "Content-Length" not in answer.headers
 
 
@@ -96,8 +95,9 @@ def test_the_first_streamed_byte_comes_as_early_as_on_the_live_audio_endpoint(ht
         with http.stream("GET", f"{job.headers['Location']}/audio") as answer:
             return _first_byte(answer) - began
 
+    # The best of several, in turns: what else the machine does delays either.
     pairs = [(speech(), live()) for _ in range(9)]
-    assert statistics.median(s - a for s, a in pairs) < 0.020, pairs
+    assert min(s for s, _ in pairs) - min(a for _, a in pairs) < 0.020, pairs
 
 
 def _first_byte(answer: httpx.Response) -> float:

@@ -63,6 +63,7 @@ def test_what_is_asked_reaches_the_job(noop: System, openai: OpenAI):
     assert answer.parse().words == []
 
 
+@pytest.mark.filterwarnings("ignore:deprecated:DeprecationWarning")  # by OpenAI; its users still have it
 def test_a_translation_is_into_english(noop: System, openai: OpenAI):
     translated = openai.audio.translations.create(
         model="whisper-1", file=("a.wav", WAV), response_format="verbose_json"
