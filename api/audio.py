@@ -156,9 +156,16 @@ def _file(having: Services, job: Job, stored: StoredAudio) -> Response:
         response.status_code = 206
         response.headers["Content-Range"] = part.content_range
     if request.method == "GET":
-        found = having.backend.objects.open(stored.key, (part.start, part.stop) if part else None)
+        # A client that takes its time holds a thread, as one does that waits.
+        seat = having.room.sit_or_refuse()
+        try:
+            found = having.backend.objects.open(stored.key, (part.start, part.stop) if part else None)
+        except BaseException:
+            seat.leave()
+            raise
         response.response = found.iter_chunks()
         response.call_on_close(found.close)
+        response.call_on_close(seat.leave)
     return response
 
 

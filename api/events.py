@@ -22,7 +22,8 @@ blueprint = Blueprint("events", __name__, url_prefix="/v1/jobs")
 HEARTBEAT_S = 15.0
 """Below the 30 to 60 s after which proxies take a silent connection for dead."""
 _RECONNECT_MS = 1000
-_EVENT_ID = re.compile(r"[0-9]{1,20}-[0-9]{1,20}")
+_EVENT_ID = re.compile(r"[0-9]{1,18}-[0-9]{1,18}")
+"""Milliseconds and a count: shorter than what overflows 64 bits."""
 
 
 @blueprint.get("/<job_id>/events")

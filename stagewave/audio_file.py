@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
@@ -14,9 +15,12 @@ _DATA_AT = 36
 
 
 def save_audio(pieces: Iterable[bytes], path: Path) -> int:
-    """Write the pieces as they come; the size in bytes. A live WAV gets its true length at the end."""
+    """Write the pieces as they come; the size in bytes. A live WAV gets its true length at the end.
+    A file that is there already is left alone until the first piece has come."""
+    coming = iter(pieces)
+    first = next(coming, b"")
     with path.open("w+b") as file:
-        for piece in pieces:
+        for piece in chain((first,), coming):
             file.write(piece)
             file.flush()
         size = file.tell()

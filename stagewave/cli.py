@@ -71,6 +71,8 @@ def main() -> None:
         code = exits.OK
     except SettingsError as error:
         code = _fail(error, exits.USAGE)
+    except UnicodeError:
+        code = _fail("a key or a text has characters that cannot be sent", exits.USAGE)
     except Unreachable as error:
         code = _fail(f"{error}; `stagewave up` starts one", error.exit_code)
     except (ClientError, LocalError) as error:

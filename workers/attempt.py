@@ -118,6 +118,9 @@ class LeaseKeeper:
                 # The broker is away. The work goes on: every write is fenced, so it is safe, and when the
                 # broker is back before the lease ran out, nothing was lost.
                 _log.warning("leases not renewed", extra={"attempts": self.running})
+            except Exception:
+                # Without this thread the process would go on with leases that nobody renews.
+                _log.exception("leases not renewed")
 
     def _renew(self) -> None:
         with self._lock:

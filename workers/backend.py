@@ -47,7 +47,7 @@ def connect_backend(settings: Settings, *, patient_s: float = 0.0) -> Backend:
         events=EventLog(client, blocking),
         tokens=TokenChannel(client, blocking, ttl_s),
         audio=AudioChannel(client, blocking, ttl_s, settings.audio_stream_bytes),
-        objects=ObjectStore(settings),
+        objects=ObjectStore(settings, patient=patient_s > 0),
         bell=Bell(make_celery(settings), client),
         deliveries=DeliveryStore(client, settings),
         pools=PoolRegistry(client),

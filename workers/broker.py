@@ -15,6 +15,9 @@ from redis.retry import Retry
 from stage_pipeline.errors import ErrorCode, StagewaveError
 from workers import keys
 
+_PASSING = ("NOREPLICAS", "MISCONF", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN", "BUSY", "READONLY", "OOM")
+"""Refusals that say something of the broker's state, and nothing of the command."""
+
 ScriptAnswer = list[object] | int
 
 CONNECT_TIMEOUT_S = 1.0
@@ -56,7 +59,16 @@ def connect_blocking(url: str, *, patient_s: float = 0.0) -> redis.Redis:
 
 def _retry(patient_s: float) -> Retry:
     if patient_s:
-        return Retry(ExponentialBackoff(cap=0.5, base=0.02), retries=max(1, int(patient_s / 0.5)))
+        return Retry(
+            ExponentialBackoff(cap=0.5, base=0.02),
+            retries=max(1, int(patient_s / 0.5)),
+            supported_errors=(
+                redis.ConnectionError,
+                redis.TimeoutError,
+                redis.exceptions.OutOfMemoryError,
+                redis.exceptions.ReadOnlyError,
+            ),
+        )
     return Retry(ConstantBackoff(0.05), retries=1)
 
 
@@ -73,6 +85,12 @@ def broker_errors() -> Iterator[None]:
         raise StagewaveError(
             ErrorCode.BROKER_UNAVAILABLE, "the job queue is out of memory", retry_after_s=10
         ) from error
+    except redis.ResponseError as error:
+        if str(error).startswith(_PASSING):
+            raise StagewaveError(
+                ErrorCode.BROKER_UNAVAILABLE, "the job queue takes no changes now", retry_after_s=5
+            ) from error
+        raise
 
 
 def broker_time(client: redis.Redis) -> float:

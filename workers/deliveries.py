@@ -55,12 +55,10 @@ class DeliveryStore:
         record = self._scripts.run("claim_delivery", args=(hold_ms,))
         return _delivery(pairs(record)) if record else None
 
-    def due_in_s(self, now: float) -> float | None:
-        """Seconds until the next one is due (0 or less: now); None when nothing is owed."""
+    def count_due(self, now: float) -> int:
+        """How many are due at ``now``, in Unix seconds."""
         with broker_errors():
-            first = self._client.zrange(keys.CONTROL_PREFIXES["deliveries_due"], 0, 0, withscores=True)
-        rows = cast(list[tuple[bytes, float]], first)
-        return rows[0][1] / 1000 - now if rows else None
+            return int(self._client.zcount(keys.CONTROL_PREFIXES["deliveries_due"], "-inf", now * 1000))
 
     def target(self, job_id: str) -> tuple[str, str] | None:
         """Address and signing secret; None when the record has run out."""

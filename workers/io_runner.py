@@ -6,7 +6,7 @@ import logging
 import time
 
 from stage_pipeline.errors import ErrorCode, StagewaveError
-from workers.attempt import Attempt
+from workers.attempt import Attempt, AttemptLost
 from workers.audio_fetch import fetch_audio
 from workers.backend import Backend
 from workers.breaker import Breaker
@@ -42,11 +42,10 @@ class FetchRunner:
             key, kind = input_key(attempt.job.id), "application/octet-stream"
             self._breaker.call(attempt, lambda: self._backend.objects.put_file(key, path, kind))
         held, pool = self._backend.jobs.start_next(attempt.claim, done=True, streamed=False)
+        if not held:
+            raise AttemptLost
         if pool is not None:
             self._backend.bell.ring(pool)
-        if not held and self._backend.jobs.status(attempt.job.id) is None:
-            # Deleted meanwhile: what was fetched must not outlive the job.
-            self._backend.objects.delete(input_key(attempt.job.id))
 
 
 class WebhookRunner:

@@ -20,6 +20,7 @@ from workers.states import Stage, Status
 _TOMBSTONE_S = 3600
 _LISTENERS_GRACE_S = 300
 """How long live audio outlives its job: whoever listens reads on to the end."""
+_LOOKED_AT_ONCE = 1000
 _RETRY_AFTER_RANGE_S = (1.0, 600.0)
 
 
@@ -125,14 +126,16 @@ class JobStore:
         walked, others = (names[0], names[1:]) if names else ("all", [])
         found: list[Job] = []
         cursor = after
+        # Where filters combine, few of the walked ids may pass: then they are looked at many at a time.
+        size = max(limit + 1, _LOOKED_AT_ONCE) if others else limit + 1
         while True:
-            ids = self._ids(walked, cursor, limit + 1)
-            for job_id in ids:
+            ids = self._ids(walked, cursor, size)
+            for job_id in self._in_all(ids, others):
                 if len(found) == limit:
                     return found, found[-1].id
-                if self._is_in_all(job_id, others) and (job := self._get_or_none(job_id)) is not None:
+                if (job := self._get_or_none(job_id)) is not None:
                     found.append(job)
-            if len(ids) <= limit:
+            if len(ids) < size:
                 return found, None
             cursor = ids[-1]
 
@@ -224,7 +227,10 @@ class JobStore:
                 "reap", args=(most, _dumped(_failure(lost)), _dumped(_failure(late)), self._retention_ms)
             ),
         )
-        return cast(int, answer[0]), {text(pool) for pool in answer[1:]}
+        taken, pools, ended = cast(tuple[int, list[bytes], list[bytes]], answer)
+        for job_id in ended:
+            self.drop_streams(text(job_id))
+        return taken, {text(pool) for pool in pools}
 
     def queue_depths(self, pools: Iterable[str]) -> dict[str, int]:
         """Ready jobs of each pool."""
@@ -325,9 +331,14 @@ class JobStore:
             )
         return [text(job_id) for job_id in cast(list[bytes], ids)]
 
-    def _is_in_all(self, job_id: str, indexes: Sequence[str]) -> bool:
-        with broker_errors():
-            return all(self._client.zscore(keys.index(name), job_id) is not None for name in indexes)
+    def _in_all(self, ids: Sequence[str], indexes: Sequence[str]) -> Sequence[str]:
+        for name in indexes:
+            if ids:
+                with broker_errors():
+                    scores = self._client.zmscore(keys.index(name), list(ids))
+                there = zip(ids, cast(list[object], scores), strict=True)
+                ids = [job_id for job_id, score in there if score is not None]
+        return ids
 
     def _index_names(self) -> list[str]:
         prefix = keys.index("")

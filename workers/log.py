@@ -7,6 +7,7 @@ import logging
 import sys
 import time
 
+_NOISY = ("celery", "kombu", "httpx", "httpcore", "botocore", "boto3", "urllib3", "s3transfer")
 _PLAIN = frozenset(logging.LogRecord("", 0, "", 0, "", None, None).__dict__) | {"message", "taskName"}
 
 
@@ -30,5 +31,5 @@ def start_logging(level: str) -> None:
     handler.setFormatter(_JsonLine())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     # Libraries that tell of every request or connection.
-    for noisy in ("httpx", "httpcore", "botocore", "boto3", "urllib3", "s3transfer", "faster_whisper"):
+    for noisy in _NOISY:
         logging.getLogger(noisy).setLevel(logging.WARNING)

@@ -72,8 +72,11 @@ class ObjectStore:
     is written, listed or removed has keys that we made ourselves; what is read may have any sound key.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, *, patient: bool = True) -> None:
+        """``patient``: a call may take a minute before it gives up; else some five seconds, for a web
+        request whose client wants to know."""
         self._settings = settings
+        self._limits = _PATIENT if patient else _SOON
         self._bucket = settings.s3_bucket
         self._lock = threading.Lock()
         self._clients: dict[bool, BaseClient] = {}
@@ -251,20 +254,32 @@ class ObjectStore:
     def _client(self, hurried: bool = False) -> BaseClient:
         with self._lock:
             if hurried not in self._clients:
-                self._clients[hurried] = _connect(self._settings, hurried)
+                self._clients[hurried] = _connect(self._settings, _AT_ONCE if hurried else self._limits)
             return self._clients[hurried]
 
 
-def _connect(settings: Settings, hurried: bool) -> BaseClient:
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    connect_s: float
+    read_s: float
+    tries: int
+
+
+_PATIENT = _Limits(connect_s=2, read_s=20, tries=3)
+_SOON = _Limits(connect_s=1, read_s=5, tries=1)
+_AT_ONCE = _Limits(connect_s=1, read_s=3, tries=1)
+
+
+def _connect(settings: Settings, limits: _Limits) -> BaseClient:
     # Imported late: it takes longer than the rest of the API's start.
     import boto3
     from botocore.config import Config
 
     own = settings.s3_endpoint is not None
     config = Config(
-        connect_timeout=1 if hurried else 2,
-        read_timeout=3 if hurried else 20,
-        retries={"mode": "standard", "total_max_attempts": 1 if hurried else 3},
+        connect_timeout=limits.connect_s,
+        read_timeout=limits.read_s,
+        retries={"mode": "standard", "total_max_attempts": limits.tries},
         max_pool_connections=64,
         # Otherwise trailing checksums are sent that other stores than AWS refuse, or keep as data.
         request_checksum_calculation="when_required",

@@ -121,7 +121,7 @@ def _serve(settings: Settings, worker: Worker, registration: _Registration, reco
         pool="threads",
         concurrency=record.concurrency,
         queues=[record.pool],
-        loglevel="WARNING",
+        loglevel=settings.log_level,
         quiet=True,
         without_heartbeat=True,
         without_mingle=True,
@@ -160,6 +160,9 @@ class _Registration:
                 self._backend.pools.beat(now)
             except StagewaveError:
                 _log.warning("not registered", extra={"worker": self._worker.worker_id})
+            except Exception:
+                # Without this thread the worker would count as dead.
+                _log.exception("not registered")
             if self._stop.wait(BEAT_S):
                 return
 

@@ -65,18 +65,14 @@ class Scheduler:
         depths = self._backend.jobs.queue_depths(self._pools)
         for pool, depth in depths.items():
             owed = depth
-            if pool == IO_POOL and self._webhook_is_due(now):
-                owed += 1
+            if pool == IO_POOL:
+                owed += self._backend.deliveries.count_due(now)
             if not owed:
                 continue
             with broker_errors():
                 missing = min(owed, _MOST_BELLS) if waiting_bells(self._backend.client, pool) == 0 else 0
             for _ in range(missing):
                 self._backend.bell.ring(pool)
-
-    def _webhook_is_due(self, now: float) -> bool:
-        due_in_s = self._backend.deliveries.due_in_s(now)
-        return due_in_s is not None and due_in_s <= 0
 
 
 def main() -> None:

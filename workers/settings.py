@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import sys
 import types
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -90,8 +92,49 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
             continue
         if name not in known:
             raise SettingsError(f"{name} is not a setting")
+        if raw == "":
+            continue  # what is set to nothing is not set: an unset variable in a compose file, say
         values[known[name]] = _parse(name, raw, hints[known[name]])
-    return Settings(**values)  # type: ignore[arg-type]  # parsed by each field's own type
+    settings = Settings(**values)  # type: ignore[arg-type]  # parsed by each field's own type
+    _check(settings)
+    return settings
+
+
+_MAY_BE_ZERO = frozenset({"drain_s", "disk_floor_bytes", "audio_stream_bytes"})
+_LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+_URL_SCHEMES = {
+    "redis_url": ("redis://", "rediss://", "unix://"),
+    "s3_endpoint": ("http://", "https://"),
+    "s3_public_endpoint": ("http://", "https://"),
+}
+
+
+def _check(settings: Settings) -> None:
+    """What each value may be; the setting at fault is named."""
+    for field in fields(Settings):
+        value = getattr(settings, field.name)
+        for number in value if isinstance(value, tuple) else (value,):
+            if not isinstance(number, int | float):
+                continue
+            least = 0 if field.name in _MAY_BE_ZERO else sys.float_info.min
+            if not (math.isfinite(number) and number >= least):
+                raise SettingsError(f"{_name(field.name)} has to be more than 0, and finite")
+    for name, schemes in _URL_SCHEMES.items():
+        url = getattr(settings, name)
+        if url is not None and not url.startswith(schemes):
+            raise SettingsError(f"{_name(name)} has to begin with {' or '.join(schemes)}")
+    if settings.port > 65_535:
+        raise SettingsError(f"{_name('port')} has to be 65535 at most")
+    if settings.log_level.upper() not in _LOG_LEVELS:
+        raise SettingsError(f"{_name('log_level')} has to be one of {', '.join(_LOG_LEVELS)}")
+    if settings.heartbeat_s > settings.lease_s / 2:
+        raise SettingsError(f"{_name('heartbeat_s')} has to be half of {_name('lease_s')} at most")
+    if settings.waiters_limit >= settings.api_threads:
+        raise SettingsError(f"{_name('waiters_limit')} has to be less than {_name('api_threads')}")
+
+
+def _name(field: str) -> str:
+    return f"{PREFIX}{field.upper()}"
 
 
 def to_environ(settings: Settings) -> dict[str, str]:
@@ -107,8 +150,6 @@ def to_environ(settings: Settings) -> dict[str, str]:
 
 def _parse(name: str, raw: str, hint: object) -> object:
     if get_origin(hint) in (Union, types.UnionType):
-        if raw == "":
-            return None
         hint = next(arg for arg in get_args(hint) if arg is not type(None))
     try:
         if get_origin(hint) is tuple:

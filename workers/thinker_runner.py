@@ -24,7 +24,7 @@ from stage_pipeline.stages import (
     ThinkerDelta,
     Usage,
 )
-from workers.attempt import Attempt
+from workers.attempt import Attempt, AttemptLost
 from workers.backend import Backend
 from workers.breaker import Breaker
 from workers.job import JsonObject
@@ -61,6 +61,9 @@ class ThinkerRunner:
                 # The attempt before died between its last chunk and saying so.
                 self._hand_on(attempt, done=True)
                 return
+        if attempt.number > 1 and attempt.job.spec.type is not Task.TTS:
+            # What is told from here on begins anew; tokens and audio go on where they were.
+            self._backend.events.append(attempt.job.id, "restart", {"stage": self.stage.value})
         heard = self._heard(attempt)
         handover = _Handover(self._engine.chunk_policy, writer) if writer else None
         account = _Account()
@@ -125,7 +128,9 @@ class ThinkerRunner:
                 size_bytes=self._backend.settings.max_upload_bytes, duration_s=self._deploy.limits.audio_s
             )
             with self._decoding, path.open("rb") as file:
-                return decode_audio(file, rate_hz=THINKER_RATE_HZ, limits=limits).wave
+                return decode_audio(
+                    file, rate_hz=THINKER_RATE_HZ, limits=limits, between=attempt.check
+                ).wave
 
     def _download(self, key: str, path: Path) -> None:
         try:
@@ -170,7 +175,9 @@ class ThinkerRunner:
             events.append(job.id, "progress", {"stage": "thinker", "share": round(delta.progress, 4)})
 
     def _hand_on(self, attempt: Attempt, *, done: bool) -> None:
-        _, pool = self._backend.jobs.start_next(attempt.claim, done=done, streamed=not done)
+        held, pool = self._backend.jobs.start_next(attempt.claim, done=done, streamed=not done)
+        if not held:
+            raise AttemptLost
         if pool is not None:
             self._backend.bell.ring(pool)
 

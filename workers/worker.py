@@ -13,6 +13,7 @@ from workers.backend import Backend
 from workers.fenced_stream import FencedOff
 from workers.io_runner import WebhookRunner
 from workers.job_store import Claim
+from workers.results import remove_objects, remove_other_attempts
 from workers.spool import Spool
 from workers.states import IO_POOL, Stage, Status
 
@@ -49,6 +50,7 @@ class Worker:
         self._webhooks = webhooks
         self._stopping = threading.Event()
         self._taking = threading.Lock()
+        self._sending = threading.BoundedSemaphore(max(1, backend.settings.io_concurrency // 2))
         self._heard_at = time.monotonic()
 
     @property
@@ -68,8 +70,7 @@ class Worker:
                 finally:
                     self._keeper.drop(attempt)
             busy = attempt is not None
-            if self._webhooks is not None:
-                busy = self._webhooks.run_one() or busy
+            busy = self._send_webhook() or busy
 
     def stop_after(self, drain_s: float) -> None:
         """Take no more jobs; hand back what still runs after ``drain_s``."""
@@ -77,6 +78,15 @@ class Worker:
         timer = threading.Timer(drain_s, self._keeper.release_all)
         timer.daemon = True
         timer.start()
+
+    def _send_webhook(self) -> bool:
+        # Receivers may be slow: they get half of the threads, so that fetching audio never waits for them.
+        if self._webhooks is None or not self._sending.acquire(blocking=False):
+            return False
+        try:
+            return self._webhooks.run_one()
+        finally:
+            self._sending.release()
 
     def _take(self) -> Attempt | None:
         if not self._spool.has_room():
@@ -128,10 +138,19 @@ class Worker:
         return error.code.code
 
     def _drop_leftovers(self, claim: Claim) -> None:
-        """A canceled or deleted job's streams, should this attempt have opened one a moment too late."""
-        status = self._backend.jobs.status(claim.job.id)
-        if status is None or (status.terminal and status is not Status.SUCCEEDED):
-            self._backend.jobs.drop_streams(claim.job.id)
+        """Of a job that was canceled or deleted, what this attempt has made a moment too late."""
+        job_id = claim.job.id
+        status = self._backend.jobs.status(job_id)
+        if status is not None and (not status.terminal or status is Status.SUCCEEDED):
+            return
+        self._backend.jobs.drop_streams(job_id)
+        try:
+            if status is None:
+                remove_objects(self._backend.objects, job_id)
+            else:
+                remove_other_attempts(self._backend.objects, job_id, kept=set())
+        except StagewaveError:
+            _log.warning("leftovers stay until the sweep", extra={"job_id": job_id})
 
     def _ring_for_webhooks(self, claim: Claim) -> None:
         if claim.job.spec.webhook is not None:

@@ -8,7 +8,7 @@ What can be decoded of a damaged or truncated file is decoded. Every failure is 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from typing import BinaryIO
@@ -54,9 +54,14 @@ def decode_blocks(
 
 
 def decode_audio(
-    file: BinaryIO, *, rate_hz: int = THINKER_RATE_HZ, limits: DecodeLimits = DEFAULT_LIMITS
+    file: BinaryIO,
+    *,
+    rate_hz: int = THINKER_RATE_HZ,
+    limits: DecodeLimits = DEFAULT_LIMITS,
+    between: Callable[[], None] = lambda: None,
 ) -> DecodedAudio:
-    """All that ``decode_blocks`` gives in one piece, and what the file was."""
+    """All that ``decode_blocks`` gives in one piece, and what the file was. ``between`` is called after
+    each block, and may raise to end it."""
     source = _open(file, limits)
     wave = np.zeros(_GROWTH_S * rate_hz, np.float32)
     end = 0
@@ -66,6 +71,7 @@ def decode_audio(
             wave.resize(end + len(block) + _GROWTH_S * rate_hz, refcheck=False)
         wave[end : end + len(block)] = block
         end += len(block)
+        between()
     wave.resize(end, refcheck=False)
     return DecodedAudio(wave, rate_hz, source.format, source.rate_hz, source.channels)
 

@@ -18,6 +18,7 @@ from tests.integration.conftest import System, wav
 from workers import keys
 from workers.job import Job, JobSpec, new_job_id
 from workers.pool_registry import PoolWorker
+from workers.results import remove_objects
 from workers.scheduler import Scheduler
 from workers.states import Stage, Status
 
@@ -275,3 +276,51 @@ def test_many_jobs_at_a_time_keep_their_own_samples(running: System) -> None:
     sizes = {running.submit(text=f"tokens={n}", mode="async_chunk").id: n for n in range(1, 80)}
     for job_id, n in sizes.items():
         assert len(samples(running.audio(running.wait_success(job_id)))) == SAMPLES_A_TOKEN * n
+
+
+# -- found by attacking it -----------------------------------------------------------------------
+
+
+def test_who_follows_the_text_is_told_when_it_begins_anew(running: System) -> None:
+    job = running.submit_audio(Task.S2ST, wav(), text="tokens=300 delay_ms=10")
+    running.wait_until(lambda: _told(running, job, "text") == 1, "the text is told")
+    running.kill("thinker")
+    running.start("thinker")
+    running.wait_success(job.id)
+    names = [
+        event.name for event in running.backend.events.read(job.id) if event.name in ("text", "restart")
+    ]
+    assert names == ["text", "restart", "text"]
+
+
+def _told(system: System, job: Job, name: str) -> int:
+    return sum(event.name == name for event in system.backend.events.read(job.id))
+
+
+def test_a_job_deleted_at_any_moment_leaves_no_object(running: System) -> None:
+    jobs = [running.submit_audio(Task.S2ST, wav(), text="tokens=30") for _ in range(40)]
+    for turn, job in enumerate(jobs):
+        time.sleep(0.002 * (turn % 7))
+        running.backend.jobs.delete(job.id)
+        remove_objects(running.backend.objects, job.id)
+    running.wait_until(lambda: not _running_attempts(running), "all attempts have ended")
+    for job in jobs:
+        assert list(running.backend.objects.list(f"results/{job.id}/")) == []
+        assert leftovers(running, job) == []
+
+
+def _running_attempts(system: System) -> int:
+    time.sleep(2.5)  # the registry tells of free slots every two seconds
+    return sum(worker.running for worker in system.backend.pools.workers())
+
+
+def test_streams_of_a_job_that_missed_its_deadline_are_gone(running: System) -> None:
+    job = running.submit(text="tokens=900 delay_ms=10", mode="async_chunk", deadline_s=1.0)
+    failed = running.wait_end(job.id)
+    assert failed.error and failed.error["code"] == "deadline_exceeded"
+    running.wait_until(lambda: leftovers(running, job) == [], "its streams are gone")
+
+
+def test_each_attempt_is_logged_with_its_job(running: System) -> None:
+    job = running.wait_success(running.submit().id)
+    running.wait_until(lambda: job.id in running.logs(), "the log names the job")

@@ -219,3 +219,10 @@ def test_a_delivery_can_be_replayed_under_its_old_id(running: System, receiver: 
 def _state(system: System, job: Job) -> str | None:
     found = system.backend.deliveries.of_job(job.id)
     return found[0].state if found else None
+
+
+def test_many_webhooks_that_fall_due_at_once_go_out_at_once(running: System, receiver: Receiver) -> None:
+    jobs = [hooked(running, receiver, text="tokens=900 delay_ms=20") for _ in range(60)]
+    for job in jobs:
+        running.backend.jobs.cancel(job.id)
+    running.wait_until(lambda: len(receiver.of("job.canceled")) == 60, "all are told", timeout_s=10)

@@ -1,7 +1,7 @@
 -- Take back what dead workers hold, queue what was parked, and end what is past its deadline.
--- ARGV: most to take, lost error, deadline error, retention ms. Returns {taken back, pool, pool, …}.
+-- ARGV: most to take, lost error, deadline error, retention ms. Returns {taken back, {pools to ring}, {ids of jobs that ended}}.
 local now = now_ms()
-local answer = {0}
+local taken, pools, ended = 0, {}, {}
 for _, name in ipairs(redis.call('ZRANGEBYSCORE', K.leases, '-inf', now, 'LIMIT', 0, ARGV[1])) do
   local cut = string.find(name, '|', 1, true)
   local id, stage = string.sub(name, 1, cut - 1), string.sub(name, cut + 1)
@@ -9,15 +9,17 @@ for _, name in ipairs(redis.call('ZRANGEBYSCORE', K.leases, '-inf', now, 'LIMIT'
   local key = K.job .. id
   local job = redis.call('HMGET', key, 'status', 'state:' .. stage, 'attempt:' .. stage)
   if job[1] == 'running' and job[2] == 'parked' then
-    answer[#answer + 1] = enqueue(id, stage)
+    pools[#pools + 1] = enqueue(id, stage)
   elseif holds(id, stage, job[3]) then
-    answer[1] = answer[1] + 1
+    taken = taken + 1
     local failure = cjson.decode(ARGV[2])
     failure.stage = stage
     redis.call('HINCRBY', K.counts, 'lost|' .. stage, 1)
     local pool = retry_or_fail(id, stage, true, false, cjson.encode(failure), ARGV[4])
     if pool ~= '' then
-      answer[#answer + 1] = pool
+      pools[#pools + 1] = pool
+    else
+      ended[#ended + 1] = id
     end
   end
 end
@@ -26,6 +28,7 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', K.deadlines, '-inf', now, 'LIMIT
   local status = redis.call('HGET', K.job .. id, 'status')
   if status and not is_terminal(status) then
     finish(id, 'failed', 'deadline', {'error', ARGV[3]}, ARGV[4])
+    ended[#ended + 1] = id
   end
 end
-return answer
+return {taken, pools, ended}

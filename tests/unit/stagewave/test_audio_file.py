@@ -5,7 +5,10 @@ from __future__ import annotations
 import io
 import struct
 import wave
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 from stagewave.audio_file import save_audio
 
@@ -40,3 +43,15 @@ def test_other_audio_is_saved_byte_for_byte(tmp_path: Path) -> None:
         save_audio([data], tmp_path / "a")
 
         assert (tmp_path / "a").read_bytes() == data
+
+
+def test_a_file_that_is_there_is_left_alone_when_no_audio_comes(tmp_path: Path) -> None:
+    def refused() -> Iterator[bytes]:
+        raise ConnectionError
+        yield b""
+
+    path = tmp_path / "keep.wav"
+    path.write_bytes(b"precious")
+    with pytest.raises(ConnectionError):
+        save_audio(refused(), path)
+    assert path.read_bytes() == b"precious"

@@ -46,3 +46,34 @@ def test_a_value_of_the_wrong_kind_is_named() -> None:
 def test_a_missing_setting_is_named() -> None:
     with pytest.raises(SettingsError, match="STAGEWAVE_REDIS_URL"):
         Settings().require("redis_url")
+
+
+def test_a_setting_that_is_set_to_nothing_is_not_set() -> None:
+    """An unset variable in a compose file once made the server listen on every address."""
+    assert (
+        load_settings({"STAGEWAVE_HOST": "", "STAGEWAVE_HOME": "", "STAGEWAVE_REDIS_URL": ""}) == Settings()
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("LEASE_S", "nan"),
+        ("LEASE_S", "-5"),
+        ("JOB_RETENTION_S", "inf"),
+        ("PORT", "99999"),
+        ("PORT", "0"),
+        ("MAX_ATTEMPTS", "0"),
+        ("IO_CONCURRENCY", "0"),
+        ("HEARTBEAT_S", "60"),
+        ("WEBHOOK_RETRY_S", "5,-1"),
+        ("LOG_LEVEL", "loud"),
+        ("REDIS_URL", "foo"),
+        ("S3_ENDPOINT", "foo"),
+        ("API_THREADS", "10"),
+    ],
+)
+def test_a_value_that_cannot_work_is_named_before_anything_starts(name: str, value: str) -> None:
+    expected = "WAITERS_LIMIT" if name == "API_THREADS" else name
+    with pytest.raises(SettingsError, match=f"STAGEWAVE_{expected}"):
+        load_settings({f"STAGEWAVE_{name}": value})
