@@ -13,6 +13,7 @@ from openai import OpenAI
 
 from tests.integration.api.conftest import (  # noqa: F401  # fixtures: servers without pools, for the walk
     Api,
+    Servers,
     _api,
     _guarded,
     _small_queue,
@@ -25,7 +26,7 @@ from tests.integration.api.conftest import (  # noqa: F401  # fixtures: servers 
     servers,
     small_queue,
 )
-from tests.integration.conftest import ALL_POOLS, NOOP_CONFIG, ROOT, System, free_port
+from tests.integration.conftest import NOOP_CONFIG, ROOT, System, free_port
 from workers.job import Job
 from workers.settings import load_settings
 
@@ -81,7 +82,7 @@ def _started(
     made = System(settings, folder)
     made.backend.client.flushdb()
     made.backend.objects.ensure_bucket()
-    made.start(*ALL_POOLS, "api")
+    made.start("thinker", "token2wav", "scheduler", "api")  # nothing here is fetched: no io pool
     return made
 
 
@@ -89,7 +90,7 @@ def _started(
 def noop(
     broker_url: str, object_store_env: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[System]:
-    """All processes of a deploy without a model."""
+    """The processes of a deploy without a model."""
     folder = tmp_path_factory.mktemp("openai-noop")
     config = folder / "noop.yaml"
     config.write_text(NOOP_CONFIG)
@@ -102,12 +103,23 @@ def noop(
 def embedded(
     broker_url: str, object_store_env: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[System]:
-    """All processes of the deploy that is shipped as the default."""
+    """The processes of the deploy that is shipped as the default."""
     folder = tmp_path_factory.mktemp("openai-embedded")
     config = ROOT / "configs" / "embedded.yaml"
     made = _started("openai-embedded", config, 15, folder, broker_url, object_store_env)
     yield made
     made.close()
+
+
+@pytest.fixture(scope="package")
+def crowded(servers: Servers) -> Iterator[Api]:  # noqa: F811  # the fixture, as fixtures are asked for
+    """A server whose only seat is taken; it reads small bodies only."""
+    made = servers.start(waiters_limit=1, max_json_bytes=100_000).empty()
+    with made.stream("GET", f"/v1/jobs/{made.make()['id']}/events") as events:
+        lines = events.iter_lines()
+        next(lines)
+        yield made
+        del lines  # kept so long: without it the connection is closed
 
 
 @pytest.fixture

@@ -112,16 +112,6 @@ def test_a_chat_speaks(client: OpenAI):
     assert 0.4 < len(samples) / rate_hz < 3
 
 
-def test_a_chat_hears(client: OpenAI, spoken: bytes):
-    data = base64.b64encode(spoken).decode()
-    audio = {"type": "audio_url", "audio_url": {"url": f"data:audio/flac;base64,{data}"}}
-    answer = client.chat.completions.create(
-        model="embedded", messages=[{"role": "user", "content": [audio]}]
-    )
-    (choice,) = answer.choices
-    assert wrong(TEXT, choice.message.content) < 0.1 and choice.message.audio is None
-
-
 def test_a_chat_repeats_what_it_hears_while_it_is_streamed(client: OpenAI, spoken: bytes):
     data = base64.b64encode(spoken).decode()
     stream = client.chat.completions.create(

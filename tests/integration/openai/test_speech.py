@@ -21,7 +21,8 @@ from workers.states import Status
 
 LIMITS = DecodeLimits(size_bytes=10**6, duration_s=60)
 SLOW = "tokens=5000 delay_ms=10"
-SECOND_AND_MORE = "tokens=150 delay_ms=10"
+AWHILE = "tokens=75 delay_ms=10"
+"""A first packet after 28 tokens, and then half a second more."""
 
 
 def events_of(answer: httpx.Response) -> list[dict]:
@@ -52,7 +53,7 @@ def test_the_openai_client_gets_a_whole_file(noop: System, openai: OpenAI):
 def test_the_openai_client_streams_from_the_first_packet(noop: System, openai: OpenAI):
     began = time.monotonic()
     with openai.audio.speech.with_streaming_response.create(
-        model="tts-1", input=SECOND_AND_MORE, voice="default", response_format="pcm"
+        model="tts-1", input=AWHILE, voice="default", response_format="pcm"
     ) as answer:
         blocks, moments = [], []
         for block in answer.iter_bytes():
@@ -60,14 +61,14 @@ def test_the_openai_client_streams_from_the_first_packet(noop: System, openai: O
             moments.append(time.monotonic() - began)
         assert answer.headers["content-type"] == f"audio/pcm;rate={RATE_HZ}"
         job = noop.wait_success(answer.headers["x-job-id"])
-    assert moments[0] < 0.6 * moments[-1] and moments[-1] > 1.5, moments
+    assert moments[-1] - moments[0] > 0.3, moments
     assert b"".join(blocks) == noop.audio(job)
     assert job.streamed
 
 
 @pytest.mark.parametrize("asked", [{"stream": True}, {"stream_format": "audio"}])
 def test_any_client_may_ask_for_the_stream(noop: System, http: httpx.Client, asked: dict):
-    body = {"input": SECOND_AND_MORE, "response_format": "wav", **asked}
+    body = {"input": AWHILE, "response_format": "wav", **asked}
     began = time.monotonic()
     with http.stream("POST", "/v1/audio/speech", json=body) as answer:
         first_s = None
@@ -75,8 +76,8 @@ def test_any_client_may_ask_for_the_stream(noop: System, http: httpx.Client, ask
         for block in answer.iter_raw():
             first_s = first_s or time.monotonic() - began
             data += block
-    assert first_s < 0.6 * (time.monotonic() - began)
-    assert data[:4] == b"RIFF" and len(data) == 44 + 2 * 150 * SAMPLES_A_TOKEN
+    assert time.monotonic() - began - first_s > 0.3
+    assert data[:4] == b"RIFF" and len(data) == 44 + 2 * 75 * SAMPLES_A_TOKEN
     assert "Content-Length" not in answer.headers
 
 
@@ -96,7 +97,7 @@ def test_the_first_streamed_byte_comes_as_early_as_on_the_live_audio_endpoint(ht
             return _first_byte(answer) - began
 
     # The best of several, in turns: what else the machine does delays either.
-    pairs = [(speech(), live()) for _ in range(9)]
+    pairs = [(speech(), live()) for _ in range(6)]
     assert min(s for s, _ in pairs) - min(a for _, a in pairs) < 0.020, pairs
 
 
@@ -194,8 +195,8 @@ def test_the_openai_client_raises_its_own_errors(openai: OpenAI):
         openai.audio.speech.create(model="davinci", input="Hello.", voice="default")
 
 
-@pytest.mark.parametrize("how", [{"stream": False}, {"stream": True}, {"stream_format": "sse"}])
-def test_a_client_that_goes_away_takes_its_job_with_it(noop: System, how: dict):
+@pytest.mark.parametrize("how", [{"stream": True}, {"stream_format": "sse"}])
+def test_a_listener_that_goes_away_takes_its_job_with_it(noop: System, how: dict):
     before = newest(noop)
     body = {"input": SLOW, **how}
     with pytest.raises(httpx.ReadTimeout):

@@ -130,11 +130,3 @@ def test_what_cannot_be_done_is_an_error_in_openais_form(
     else:
         answer = http.post(f"/v1/audio/{path}", data=data, files={"file": ("a.wav", file)})
     assert error_of(answer) == (status, code, param)
-
-
-def test_a_client_that_goes_away_takes_its_transcription_with_it(api: Api):
-    with pytest.raises(httpx.ReadTimeout):
-        api.post("/v1/audio/transcriptions", files={"file": ("a.wav", WAV)}, timeout=0.2)
-    job = wait_for_job(api)
-    api.backend.events.wait_terminal(job.id, 6)
-    assert api.backend.jobs.get(job.id).status is Status.CANCELED

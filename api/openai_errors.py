@@ -1,0 +1,81 @@
+"""Errors of the OpenAI-compatible paths, in the form and with the statuses that OpenAI's clients act on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http import HTTPStatus
+
+from stage_pipeline.errors import ErrorCode, StagewaveError
+
+JsonObject = dict[str, object]
+
+_MODELS = "/v1/models"
+_PREFIXES = ("/v1/audio/", "/v1/chat/", f"{_MODELS}/")
+_STATUS = {
+    ErrorCode.MODEL_UNKNOWN: HTTPStatus.NOT_FOUND,
+    ErrorCode.DEADLINE_EXCEEDED: HTTPStatus.SERVICE_UNAVAILABLE,
+}
+_NAMES = {ErrorCode.MODEL_UNKNOWN: "model_not_found", ErrorCode.UNAUTHORIZED: "invalid_api_key"}
+"""Codes that clients look for under OpenAI's name. All others are ours."""
+
+
+class UnsupportedValue(StagewaveError):
+    """Something that OpenAI's API has and this server does not do."""
+
+    def __init__(self, param: str, why: str) -> None:
+        super().__init__(ErrorCode.INVALID_REQUEST, why, field=param)
+
+
+@contextmanager
+def fields_named(names: Mapping[str, str]) -> Iterator[None]:
+    """Errors inside name the field at fault as ``names`` has it, by our name of it."""
+    try:
+        yield
+    except StagewaveError as error:
+        if error.field is not None:
+            error.field = names.get(error.field, error.field)
+        raise
+
+
+def is_openai_path(path: str) -> bool:
+    return path == _MODELS or path.startswith(_PREFIXES)
+
+
+def openai_status(code: ErrorCode, status: int) -> int:
+    """What ``status`` is called there: a request with a fault is 400, whatever the fault."""
+    if status == HTTPStatus.UNPROCESSABLE_ENTITY:
+        return _STATUS.get(code, HTTPStatus.BAD_REQUEST)
+    return _STATUS.get(code, HTTPStatus(status))
+
+
+def openai_error(
+    code: ErrorCode, message: str, status: int, param: str | None, name: str | None
+) -> JsonObject:
+    """The body. ``name`` stands for the code where it says more than ours."""
+    return {
+        "error": {
+            "message": message,
+            "type": _type_of(status),
+            "param": param,
+            "code": name or _NAMES.get(code, code.code),
+        }
+    }
+
+
+def openai_error_of(error: StagewaveError) -> JsonObject:
+    """The body for what went wrong when the answer had begun."""
+    status = openai_status(error.code, error.code.http_status)
+    return openai_error(error.code, error.message, status, error.field, openai_name(error))
+
+
+def openai_name(error: StagewaveError) -> str | None:
+    return "unsupported_value" if isinstance(error, UnsupportedValue) else None
+
+
+def _type_of(status: int) -> str:
+    if status == HTTPStatus.UNAUTHORIZED:
+        return "authentication_error"
+    if status == HTTPStatus.TOO_MANY_REQUESTS:
+        return "rate_limit_error"
+    return "invalid_request_error" if status < HTTPStatus.INTERNAL_SERVER_ERROR else "server_error"
