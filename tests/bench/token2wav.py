@@ -1,7 +1,7 @@
 """How fast Step-Audio2's Token2Wav is, and how far from what the machine could do.
 
     python -m tests.bench.token2wav                                                  (CPU, tiny checkpoint)
-    python -m tests.bench.token2wav --size full --device cuda --dtype bfloat16 --json OUT --rival
+    python -m tests.bench.token2wav --size full --device cuda --dtype float16 --json OUT --rival
 
 Random weights: they cost what real ones cost. Prints, for one run:
 
@@ -48,9 +48,10 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=250, help="of each utterance: 25 a second")
     parser.add_argument("--rounds", type=int, default=2, help="utterances of each stream at each level")
     parser.add_argument("--wait-ms", type=float, default=2.0)
-    parser.add_argument("--whole-frames", type=int, default=8192)
+    parser.add_argument("--whole-frames", type=int, default=16384)
     parser.add_argument("--no-graphs", action="store_true")
-    parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--no-compile", action="store_true")
+    parser.add_argument("--vocoder-dtype", choices=("float32", "float16"), default="float16")
     parser.add_argument("--rival", action="store_true")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
@@ -71,7 +72,7 @@ def main() -> None:
         model = Path(folder)
         write_token2wav(model, arguments.size)
 
-        def engine(dtype: str, streams: int) -> StepAudio2Token2Wav:
+        def engine(dtype: str, vocoder_dtype: str, streams: int) -> StepAudio2Token2Wav:
             options = Token2WavOptions(
                 device=arguments.device,
                 dtype=getattr(torch, dtype),
@@ -79,11 +80,14 @@ def main() -> None:
                 wait_ms=arguments.wait_ms,
                 whole_frames=arguments.whole_frames,
                 graphs=not arguments.no_graphs,
-                compile=arguments.compile,
+                compile=not arguments.no_compile,
+                vocoder_dtype=getattr(torch, vocoder_dtype),
             )
             return StepAudio2Token2Wav(model, model, {}, {}, options)
 
-        ours = engine(arguments.dtype, max(levels))
+        if arguments.dtype != "float16":
+            arguments.vocoder_dtype = "float32"
+        ours = engine(arguments.dtype, arguments.vocoder_dtype, max(levels))
         started = time.perf_counter()
         ours.warm_up()
         row("warm_up", seconds=time.perf_counter() - started)
@@ -93,7 +97,8 @@ def main() -> None:
         floor(ours, max(levels), arguments.device, arguments.dtype, row)
         ours.close()
         if arguments.dtype != "float32":
-            precision(engine(arguments.dtype, 1), engine("float32", 1), arguments.tokens, row)
+            half = engine(arguments.dtype, arguments.vocoder_dtype, 1)
+            precision(half, lambda: engine("float32", "float32", 1), arguments.tokens, row)
         if arguments.rival:
             from tests.bench.token2wav_rival import measure
 
@@ -213,11 +218,17 @@ def floor(
             result = work()
         return result, counter.get_total_flops() / 1e9
 
+    torch.compiler.set_stance("force_eager")  # the counter sees no compiled code
     frames, encoder = counted(lambda: decoder._flow_windows.encode(packed, shape))
     mel, solver = counted(lambda: decoder._flow_windows.solve(packed, frames))
+    if device.startswith("cuda"):
+        # Nor does it see a kernel of our own: two products of queries with all keys, in both halves.
+        steps, layers, _, keys, _, heads, width = slots.step_keys.shape
+        solver += steps * layers * 2 * 4 * mel.shape[1] * keys * heads * width / 1e9
     places = torch.tensor([[state.slot, 0, 50]], device=flow.device)
     noise = decoder._noise_for(mel)
     _, vocoder = counted(lambda: decoder._vocoder_windows.run(mel, places, noise, full=True))
+    torch.compiler.set_stance("default")
     slots.give_back(state)
     weights = sum(p.numel() * p.element_size() for p in flow.weights.parameters())
     weights += sum(
@@ -259,18 +270,28 @@ def best(work: Callable[[], object], device: str) -> float:
 
 @torch.inference_mode()
 def precision(
-    half: StepAudio2Token2Wav, full: StepAudio2Token2Wav, count: int, row: Callable[..., None]
+    half: StepAudio2Token2Wav,
+    full: Callable[[], StepAudio2Token2Wav],
+    count: int,
+    row: Callable[..., None],
 ) -> None:
+    """``full`` makes the engine to compare with: float32 in earnest, without the tensor cores' own."""
     tokens = tokens_of(3, count)
-    mels, waves = [], []
-    for engine in (half, full):
+    mels, waves, streamed = [], [], []
+    for make in (lambda: half, full):
+        engine = make()
+        torch.backends.cudnn.allow_tf32 = make is not full
         flow = engine._work._flow
         ids = torch.tensor(tokens, device=flow.device)
         mels.append(flow.whole([engine._features["default"]], [ids])[0].float().cpu())
         (wave,) = engine.open("default", 3).feed(tokens, True)
         waves.append(torch.from_numpy(wave))
+        stream = engine.open("default", 3)
+        pieces = [piece for fed, final in windows(tokens) for piece in stream.feed(fed, final)]
+        streamed.append(torch.from_numpy(np.concatenate(pieces)))
         engine.close()
-    for name, (ours, exact) in (("mel", mels), ("wave", waves)):
+    torch.backends.cudnn.allow_tf32 = True
+    for name, (ours, exact) in (("mel", mels), ("wave", waves), ("streamed", streamed)):
         apart = ours - exact
         row(f"precision/{name}", rms=apart.square().mean().sqrt().item(), worst=apart.abs().max().item(),
             rms_of_float32=exact.square().mean().sqrt().item())  # fmt: skip

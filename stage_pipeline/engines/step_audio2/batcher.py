@@ -45,7 +45,8 @@ class Decoder(Protocol):
 
 
 class Batcher:
-    """``wait_s``: how long the first of a batch waits for others, at most."""
+    """``wait_s``: how long the first of a batch waits for others, at most, once there is nothing else to
+    do."""
 
     def __init__(
         self, decoder: Decoder, wait_s: float, clock: Callable[[], float] = time.monotonic
@@ -56,6 +57,7 @@ class Batcher:
         self._changed = threading.Condition()
         self._waiting: list[Request] = []
         self._closed = False
+        self._ended = clock()
         self._thread = threading.Thread(target=self._run, name="token2wav-batcher", daemon=True)
         self._thread.start()
 
@@ -108,6 +110,7 @@ class Batcher:
             for request, wave in zip(chosen, waves, strict=True):
                 request.wave = wave
                 request.done.set()
+            self._ended = self._clock()
 
     def _collect(self) -> list[Request]:
         with self._changed:
@@ -116,7 +119,10 @@ class Batcher:
                 if not chosen:
                     self._changed.wait()
                     continue
-                left = self._waiting[0].arrived + self._wait_s - self._clock()
+                # Since the last pass ended, too: those it served come back now, and to go on with those
+                # who waited meanwhile would split one crowd into two for good.
+                began = max(self._waiting[0].arrived, self._ended)
+                left = began + self._wait_s - self._clock()
                 if left > 0 and not self._decoder.full(self._waiting):
                     self._changed.wait(left)
                     continue

@@ -29,8 +29,9 @@ def load_flow(model: Path) -> tuple[FlowConfig, FlowWeights]:
     return config, weights
 
 
-def load_hift(model: Path) -> HiFT:
-    """As ``load_flow``. Sizes come from the shapes: there is no config file. Weight norm is folded in."""
+def load_hift(model: Path, dtype: torch.dtype = torch.float32) -> HiFT:
+    """As ``load_flow``. Sizes come from the shapes: there is no config file. Weight norm is folded in.
+    ``dtype``: of the convolutions."""
     stored = _read(model / FOLDER / "hift.pt")
     stored = {name.removeprefix("generator."): tensor for name, tensor in stored.items()}
     stored = _without_weight_norm(stored)
@@ -41,6 +42,7 @@ def load_hift(model: Path) -> HiFT:
     with torch.device("meta"):
         vocoder = HiFT(mels, channels, stored["f0_predictor.condnet.0.weight"].shape[0])
     _fill(vocoder, stored, "hift.pt")
+    vocoder.settle(dtype)
     return vocoder
 
 

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from stage_pipeline.engines.step_audio2.dit import DiT
 from stage_pipeline.engines.step_audio2.flow_config import FlowConfig
-from stage_pipeline.engines.step_audio2.flow_encoder import FlowEncoder, doubled_mask
+from stage_pipeline.engines.step_audio2.flow_encoder import POSITIONS, FlowEncoder, doubled_mask
 from stage_pipeline.engines.step_audio2.flow_matching import Solver
 from stage_pipeline.engines.step_audio2.memory import Blank, LayerMemory, Memory, Recorder, added
 
@@ -96,6 +96,7 @@ class Flow:
         self.solver.settle(dtype)
         estimator.fuse()
         self.noise = noise.to(self.device)
+        self.distances = weights.encoder.distances(POSITIONS, POSITIONS)
 
     @property
     def device(self) -> torch.device:
@@ -159,12 +160,14 @@ class Flow:
             torch.stack([step.all_ends() for step in steps]),
         )
 
-    def encode(self, ids: Tensor, present: Tensor, tokens: Memory[LayerMemory], frames: Memory[LayerMemory]) -> Tensor:
+    def encode(
+        self, ids: Tensor, present: Tensor, tokens: Memory[LayerMemory], frames: Memory[LayerMemory]
+    ) -> Tensor:
         """``[batch, n + lookahead]`` ids of a start to float32 ``[batch, 2n, mels]``."""
         encoder = self.weights.encoder
         count = ids.shape[1] - self.config.encoder.lookahead
         encoded: Tensor = encoder(
-            self.weights.input_embedding(ids), present, encoder.distances(count, count), tokens, frames
+            self.weights.input_embedding(ids), present, self.distances.nearer(count, count), tokens, frames
         )
         return self.project(encoded)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import cast
 
 import torch
@@ -16,8 +16,30 @@ from stage_pipeline.engines.step_audio2.memory import LayerMemory, Memory
 
 LOOKAHEAD_CONTEXT = 2
 UPSAMPLE_CONTEXT = 4
+POSITIONS = 2528
+"""Tokens that the tables of distances reach: 100 s and a last window, a multiple of 16 as attention kernels
+like it."""
 # Places of these two convolutions in the memory of the layers that follow them.
 _CONVOLUTION = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Distances:
+    """What each layer makes of the distances of queries from ``keys`` tokens, and from twice as many
+    frames."""
+
+    of_tokens: list[Tensor]
+    of_frames: list[Tensor]
+    keys: int
+
+    def nearer(self, keys: int, queries: int) -> Distances:
+        """Cut down to what ``queries`` tokens need after which ``keys`` are there."""
+
+        def cut(tables: list[Tensor], rate: int) -> list[Tensor]:
+            start, length = (self.keys - keys) * rate, (keys + queries) * rate - 1
+            return [table.narrow(1, start, length) for table in tables]
+
+        return Distances(cut(self.of_tokens, 1), cut(self.of_frames, 2), keys)
 
 
 class Embed(nn.Module):
@@ -87,37 +109,34 @@ class FlowEncoder(nn.Module):
         self,
         embeddings: Tensor,
         present: Tensor,
-        distances: tuple[Sequence[Tensor], Sequence[Tensor]],
+        distances: Distances,
         tokens: Memory[LayerMemory],
         frames: Memory[LayerMemory],
     ) -> Tensor:
         """``present`` bool ``[batch, n + lookahead]``: tokens that are there; the others are no lookahead.
-        ``distances``, ``tokens``, ``frames``: positions and memory of the two conformers."""
+        ``distances`` for their number of keys and queries; ``tokens``, ``frames``: memory of the two
+        conformers."""
         x = self.embed(embeddings).masked_fill(~present[:, :, None], 0)
         x = self.pre_lookahead_layer(x, tokens.of(0))
-        for index, (layer, table) in enumerate(zip(self.encoders, distances[0], strict=True)):
+        for index, (layer, table) in enumerate(zip(self.encoders, distances.of_tokens, strict=True)):
             x = layer(x, table, tokens.of(index))
         x = self.up_embed(self.up_layer(x, frames.of(0)))
-        for index, (layer, table) in enumerate(zip(self.up_encoders, distances[1], strict=True)):
+        for index, (layer, table) in enumerate(zip(self.up_encoders, distances.of_frames, strict=True)):
             x = layer(x, table, frames.of(index))
         out: Tensor = self.after_norm(x)
         return out
 
-    def distances(self, keys: int, queries: int) -> tuple[list[Tensor], list[Tensor]]:
-        """The tables for ``queries`` tokens after which ``keys`` are there, and for twice as many
-        frames."""
+    def distances(self, keys: int, queries: int) -> Distances:
+        """The tables for ``queries`` tokens after which ``keys`` are there."""
         parameter = self.after_norm.weight
 
         def tables(layers: nn.ModuleList, keys: int, queries: int) -> list[Tensor]:
             encodings = sinusoids(keys - 1, 1 - queries, self.width).to(parameter)
             return [cast(ConformerLayer, layer).self_attn.distances(encodings) for layer in layers]
 
-        return tables(self.encoders, keys, queries), tables(self.up_encoders, 2 * keys, 2 * queries)
-
-
-def nearer(tables: Sequence[Tensor], longest: int, keys: int, queries: int) -> list[Tensor]:
-    """Cut tables made for ``longest`` keys down to what ``queries`` after ``keys`` need."""
-    return [table.narrow(1, longest - keys, keys + queries - 1) for table in tables]
+        return Distances(
+            tables(self.encoders, keys, queries), tables(self.up_encoders, 2 * keys, 2 * queries), keys
+        )
 
 
 def doubled_mask(mask: Tensor | None) -> Tensor | None:

@@ -9,11 +9,10 @@ import torch
 from torch import Tensor
 
 from stage_pipeline.engines.step_audio2.flow import FRAMES_PER_TOKEN, Flow
-from stage_pipeline.engines.step_audio2.flow_encoder import nearer
+from stage_pipeline.engines.step_audio2.flow_encoder import POSITIONS
 from stage_pipeline.engines.step_audio2.memory import added, attended
 from stage_pipeline.engines.step_audio2.stream_slots import (
     ANCHOR_FRAMES,
-    CONFORMER_TOKENS,
     LAST_WINDOW_TOKENS,
     WHOLE_WINDOW_TOKENS,
     StreamSlots,
@@ -24,7 +23,7 @@ if torch.version.cuda:
     # Triton comes with torch's builds for GPUs, and with no other.
     from stage_pipeline.engines.step_audio2.slot_attention import slot_attention
 
-KEY_COUNTS = (256, 512, 1024, CONFORMER_TOKENS)
+KEY_COUNTS = (256, 512, 1024, POSITIONS)
 """Conformer keys that a pass attends to, in tokens (10, 20, 40, 100 s): few shapes, little waste."""
 
 _PLACE = 9
@@ -54,7 +53,6 @@ class FlowWindows:
         self._flow = flow
         self._slots = slots
         self._lookahead = flow.config.encoder.lookahead
-        self._distances = flow.weights.encoder.distances(CONFORMER_TOKENS, LAST_WINDOW_TOKENS)
 
     def shape(self, windows: Sequence[Window]) -> WindowShape:
         """The smallest shape that all of ``windows`` fit in; makes room in their caches first."""
@@ -82,15 +80,13 @@ class FlowWindows:
         slot, count, voiced, before = packed[:, :4].unbind(1)
         ids = packed[:, _PLACE:]
         present = torch.arange(ids.shape[1], device=packed.device) < count[:, None]
-        of_tokens, of_frames = (
-            nearer(tables, CONFORMER_TOKENS * rate, shape.keys * rate, shape.tokens * rate)
-            for rate, tables in zip((1, FRAMES_PER_TOKEN), self._distances, strict=True)
-        )
         tokens = _Line(slots.token_keys, slots.lookahead_ends, slot, before, voiced, shape, 1)
         frames = _Line(slots.frame_keys, slots.upsample_ends, slot, before, voiced, shape, FRAMES_PER_TOKEN)
         embeddings = flow.weights.input_embedding(ids)
         return flow.project(
-            flow.weights.encoder(embeddings, present, (of_tokens, of_frames), tokens, frames)
+            flow.weights.encoder(
+                embeddings, present, flow.distances.nearer(shape.keys, shape.tokens), tokens, frames
+            )
         )
 
     def solve(self, packed: Tensor, frames: Tensor) -> Tensor:

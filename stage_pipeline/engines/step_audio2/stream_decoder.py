@@ -97,15 +97,18 @@ class StreamDecoder:
         rows = 1 << (len(windows) - 1).bit_length() if self._graphs else len(windows)
         in_flow = [self._in_flow(window) for window in windows]
         shape = self._flow_windows.shape(in_flow)
-        mel = self._mel(self._flow_windows.pack(in_flow, shape, rows), shape)
         full = all(window.state.windows and window.voiced == shape.tokens for window in in_flow)
-        noise = self._noise_for(mel)
-        for row, window, flow_window in zip(noise, windows, in_flow, strict=False):
-            self._noise.harmonics(window.seed, window.state.windows, row[: self._frames(flow_window) * HOP])
         real = torch.tensor(
             [[at.state.slot, int(not at.state.windows), FRAMES_PER_TOKEN * at.voiced] for at in in_flow]
         )
-        places = torch.cat([real, self._nowhere(rows - len(windows), mel.shape[1], full=full)])
+        idle = self._nowhere(rows - len(windows), FRAMES_PER_TOKEN * shape.tokens, full=full)
+        # Uploaded before the GPU has work: later, each of them would wait for it.
+        places = torch.cat([real, idle]).to(self._flow.device)
+        packed = self._flow_windows.pack(in_flow, shape, rows).to(self._flow.device)
+        mel = self._mel(packed, shape)
+        noise = self._noise_for(mel)
+        for row, window, flow_window in zip(noise, windows, in_flow, strict=False):
+            self._noise.harmonics(window.seed, window.state.windows, row[: self._frames(flow_window) * HOP])
         rows_of_samples = self._wave(mel, places, noise, full=full).cpu().numpy()
         waves = []
         for samples, window, flow_window in zip(rows_of_samples, windows, in_flow, strict=False):

@@ -21,7 +21,7 @@ from torch import Tensor
 from stage_pipeline.engines.step_audio2.dit import CONVOLUTION_CONTEXT, CONVOLUTIONS
 from stage_pipeline.engines.step_audio2.flow import FRAMES_PER_TOKEN, VoiceCaches
 from stage_pipeline.engines.step_audio2.flow_config import FlowConfig
-from stage_pipeline.engines.step_audio2.flow_encoder import LOOKAHEAD_CONTEXT, UPSAMPLE_CONTEXT
+from stage_pipeline.engines.step_audio2.flow_encoder import LOOKAHEAD_CONTEXT, POSITIONS, UPSAMPLE_CONTEXT
 
 ANCHOR_FRAMES = 100
 """The end of the prompt, which the DiT never forgets."""
@@ -29,10 +29,7 @@ LAST_WINDOW_TOKENS = 27
 """The longest last window: one less would have been a whole window and its lookahead."""
 LAST_WINDOW_FRAMES = LAST_WINDOW_TOKENS * FRAMES_PER_TOKEN
 WHOLE_WINDOW_TOKENS = 25
-WHOLE_WINDOW_FRAMES = WHOLE_WINDOW_TOKENS * FRAMES_PER_TOKEN
 LONGEST_TOKENS = 2500
-CONFORMER_TOKENS = 2528
-"""Room for those and a last window, a multiple of 16 as attention kernels like it."""
 MEL_OVERLAP = 8
 WAVE_OVERLAP = 3840
 
@@ -104,8 +101,8 @@ class StreamSlots:
             return torch.zeros(shape, dtype=kind, device=device)
 
         head = (2, encoder.heads, encoder.width // encoder.heads)
-        self.token_keys = zeros(encoder.token_layers, slots, CONFORMER_TOKENS, *head)
-        self.frame_keys = zeros(encoder.frame_layers, slots, CONFORMER_TOKENS * FRAMES_PER_TOKEN, *head)
+        self.token_keys = zeros(encoder.token_layers, slots, POSITIONS, *head)
+        self.frame_keys = zeros(encoder.frame_layers, slots, POSITIONS * FRAMES_PER_TOKEN, *head)
         self.lookahead_ends = zeros(slots, LOOKAHEAD_CONTEXT, encoder.width)
         self.upsample_ends = zeros(slots, UPSAMPLE_CONTEXT, encoder.width)
         # Guidance runs each stream twice: the second half of the lanes is the unconditional one.

@@ -33,18 +33,20 @@ class Token2WavOptions:
     """``streams``: most streams with caches at a time, and windows a pass; others wait for a slot.
     ``wait_ms``: how long a window waits for company. ``whole_frames``: most mel frames, padding included,
     of one pass over whole utterances: a pass is what a stream's window may have to wait for. ``dtype``:
-    of the flow; the vocoder is float32. ``guidance``: None for the checkpoint's own. ``graphs``: CUDA
-    graphs, on a GPU. ``compile``: the vocoder's activations with ``torch.compile``."""
+    of the flow, and ``vocoder_dtype`` of the vocoder's convolutions: None for float16 where the flow's is
+    that, else float32. ``guidance``: None for the checkpoint's own. ``graphs``: CUDA graphs, and
+    ``compile``: small kernels joined with ``torch.compile`` (it wants a C compiler), both on a GPU."""
 
     device: str = "cpu"
     dtype: torch.dtype = torch.float32
     streams: int = 8
     wait_ms: float = 2.0
-    whole_frames: int = 8192
+    whole_frames: int = 16384
     steps: int = 10
     guidance: float | None = None
     graphs: bool = True
-    compile: bool = False
+    compile: bool = True
+    vocoder_dtype: torch.dtype | None = None
 
 
 class StepAudio2Token2Wav:
@@ -78,6 +80,8 @@ class StepAudio2Token2Wav:
         if device.type == "cuda":
             # cuDNN's attention refuses masks whose rows are not aligned, as ours are; the others take them.
             torch.backends.cuda.enable_cudnn_sdp(False)
+            # One item or many, with an end of its own or not, twice over: more than the eight by default.
+            torch._dynamo.config.recompile_limit = 32
         with torch.inference_mode():
             self._features = {name: on_device(voice, device) for name, voice in features.items()}
             flow = Flow(
@@ -88,9 +92,10 @@ class StepAudio2Token2Wav:
                 guidance=options.guidance,
                 dtype=options.dtype,
             )
-            vocoder = load_hift(model).to(device)
-            if options.compile:
-                vocoder.compile_activations()
+            vocoder = load_hift(model, _vocoder_dtype(options)).to(device)
+            if options.compile and device.type == "cuda":
+                flow.weights.decoder.estimator.compile_blocks()
+                vocoder.compile_pointwise()
             longest = max(voice.frames for voice in features.values())
             streams = StreamDecoder(
                 flow,
@@ -176,6 +181,12 @@ class StepAudio2Stream:
             self._request = None
         if wave is not None and len(wave):
             yield wave
+
+
+def _vocoder_dtype(options: Token2WavOptions) -> torch.dtype:
+    # Not bfloat16: eight bits of a sample are too few.
+    halved = torch.float16 if options.dtype is torch.float16 else torch.float32
+    return options.vocoder_dtype or halved
 
 
 def _prepared(shelf: VoiceShelf, prompts: Mapping[str, Path]) -> dict[str, VoiceFeatures]:

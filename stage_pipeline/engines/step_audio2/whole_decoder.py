@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from torch import nn
 
 from stage_pipeline.engines.step_audio2.flow import Flow, VoiceFeatures
 from stage_pipeline.engines.step_audio2.harmonic_source import HOP, SINES
@@ -22,8 +23,7 @@ class Utterance:
 
 
 class WholeDecoder:
-    """The flow takes utterances of like length together; the vocoder one at a time, since a few seconds of
-    audio at 24 kHz fill a GPU by themselves."""
+    """All in one pass: for those of like length, since the shorter are padded."""
 
     def __init__(self, flow: Flow, vocoder: HiFT, noise: Noise) -> None:
         self._flow = flow
@@ -36,10 +36,11 @@ class WholeDecoder:
             torch.tensor(one.tokens, dtype=torch.int64, device=self._flow.device) for one in utterances
         ]
         mels = self._flow.whole([one.voice for one in utterances], tokens)
-        waves = []
-        for one, mel in zip(utterances, mels, strict=True):
-            noise = mel.new_empty(len(mel) * HOP, SINES)
-            self._noise.harmonics(one.seed, 0, noise)
-            source = self._vocoder.source(mel[None], noise[None])
-            waves.append(self._vocoder.decode(mel[None], source)[0])
-        return [wave.cpu().numpy() for wave in waves]
+        counts = [len(mel) for mel in mels]
+        noise = mels[0].new_zeros(len(mels), max(counts) * HOP, SINES)
+        for row, one, count in zip(noise, utterances, counts, strict=True):
+            self._noise.harmonics(one.seed, 0, row[: count * HOP])
+        frames = None if min(counts) == max(counts) else torch.tensor(counts, device=self._flow.device)
+        mel = nn.utils.rnn.pad_sequence(mels, batch_first=True)
+        waves = self._vocoder.decode(mel, self._vocoder.source(mel, noise, frames), frames).cpu().numpy()
+        return [wave[: count * HOP].copy() for wave, count in zip(waves, counts, strict=True)]

@@ -85,6 +85,22 @@ def test_the_first_waits_for_others_only_as_long_as_the_bound():
     batcher.close()
 
 
+def test_those_just_served_come_back_to_one_crowd_with_those_who_waited_meanwhile():
+    decoder = Recording(size=8)
+    batcher = Batcher(decoder, wait_s=0.3)
+    results, threads = started(batcher, decoder, [0])
+    assert decoder.began.wait(5)
+    threads.append(asking(batcher, 1, results))
+    time.sleep(0.4)  # longer than it would wait for others if nothing ran
+    decoder.gate.set()
+    threads[0].join(5)
+    threads.append(asking(batcher, 2, results))
+    for thread in threads:
+        thread.join(5)
+    assert decoder.batches == [[0], [1, 2]]
+    batcher.close()
+
+
 def test_nobody_waits_when_everybody_who_could_ask_has_asked():
     decoder = Recording(size=8, expected=2)
     decoder.gate.set()
