@@ -212,7 +212,7 @@ def test_ctrl_c_while_it_waits_is_exit_code_130(served: Up) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
-    time.sleep(2)
+    time.sleep(5)  # until it has started and waits, on a busy machine too
 
     waiting.send_signal(signal.SIGINT)
     output, errors = waiting.communicate(timeout=10)
