@@ -12,7 +12,7 @@ import redis
 
 from stage_pipeline.messages import AudioChunk
 from workers import keys
-from workers.fenced_stream import START, FencedStream
+from workers.fenced_stream import FencedStream
 
 
 class AudioDropped(Exception):
@@ -73,17 +73,15 @@ class AudioChannel:
         """Every chunk from sample 0 on, as it comes, to the final one; None when nothing came for
         ``beat_s`` (the caller then looks whether the job still runs). Raises ``AudioDropped`` when the
         next samples are no longer kept, or were made anew."""
-        after, expected = START, 0
-        while True:
-            entries = self._stream.wait(keys.audio(job_id), after, beat_s)
-            if not entries:
+        expected = 0
+        for data in self._stream.follow(keys.audio(job_id), beat_s):
+            if data is None:
                 yield None
-            for entry_id, data in entries:
-                after = entry_id
-                chunk = AudioChunk.from_bytes(data)
-                if chunk.first_sample != expected:
-                    raise AudioDropped
-                expected = chunk.end_sample
-                yield chunk
-                if chunk.final:
-                    return
+                continue
+            chunk = AudioChunk.from_bytes(data)
+            if chunk.first_sample != expected:
+                raise AudioDropped
+            expected = chunk.end_sample
+            yield chunk
+            if chunk.final:
+                return

@@ -71,10 +71,18 @@ class FencedStream:
             rows = cast(list[tuple[bytes, dict[bytes, bytes]]], self._client.xrevrange(stream, count=1))
         return rows[0][1][b"m"] if rows else None
 
-    def wait(self, stream: str, after: bytes, wait_s: float) -> list[tuple[bytes, bytes]]:
-        """Entries after ``after``; blocks up to ``wait_s`` (``MAX_BLOCK_S`` at most) for the first."""
-        block_ms = max(1, int(min(wait_s, MAX_BLOCK_S) * 1000))
-        with broker_errors():
-            answer = self._blocking.xread({stream: after}, count=_BATCH, block=block_ms)
-        streams = cast(list[tuple[bytes, list[tuple[bytes, dict[bytes, bytes]]]]], answer or [])
-        return [(entry_id, fields[b"m"]) for _, rows in streams for entry_id, fields in rows]
+    def follow(self, stream: str, beat_s: float) -> Iterator[bytes | None]:
+        """Every entry from the first on, as it comes, without end; None when nothing came for ``beat_s``
+        (``MAX_BLOCK_S`` at most)."""
+        after = START
+        block_ms = max(1, int(min(beat_s, MAX_BLOCK_S) * 1000))
+        while True:
+            with broker_errors():
+                answer = self._blocking.xread({stream: after}, count=_BATCH, block=block_ms)
+            streams = cast(list[tuple[bytes, list[tuple[bytes, dict[bytes, bytes]]]]], answer or [])
+            if not streams:
+                yield None
+            for _, rows in streams:
+                for entry_id, fields in rows:
+                    after = entry_id
+                    yield fields[b"m"]

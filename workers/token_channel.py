@@ -8,7 +8,7 @@ import redis
 
 from stage_pipeline.messages import ThinkerResult, TokenChunk
 from workers import keys
-from workers.fenced_stream import START, FencedStream
+from workers.fenced_stream import FencedStream
 
 
 class StreamRestarted(Exception):
@@ -53,17 +53,15 @@ class TokenChannel:
     def follow(self, job_id: str, beat_s: float = 1.0) -> Iterator[TokenChunk | None]:
         """Every chunk from the first on, as it comes, to the final one; None when nothing came for
         ``beat_s``. Raises ``StreamRestarted`` when the Thinker began anew."""
-        after, expected = START, 0
-        while True:
-            entries = self._stream.wait(keys.tokens(job_id), after, beat_s)
-            if not entries:
+        expected = 0
+        for data in self._stream.follow(keys.tokens(job_id), beat_s):
+            if data is None:
                 yield None
-            for entry_id, data in entries:
-                after = entry_id
-                chunk = TokenChunk.from_bytes(data)
-                if chunk.seq != expected:
-                    raise StreamRestarted
-                expected += 1
-                yield chunk
-                if chunk.final:
-                    return
+                continue
+            chunk = TokenChunk.from_bytes(data)
+            if chunk.seq != expected:
+                raise StreamRestarted
+            expected += 1
+            yield chunk
+            if chunk.final:
+                return
