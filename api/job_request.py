@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import json
 import re
 from collections.abc import Callable, Collection, Mapping
@@ -18,6 +16,7 @@ from stage_pipeline.stages import Task
 from workers.job import DEFAULT_WEBHOOK_EVENTS, AudioSource, JobSpec, WebhookTarget
 from workers.net_guard import URL_CHARS, check_url
 from workers.settings import Settings
+from workers.webhook_sender import is_webhook_secret
 
 MAX_METADATA_BYTES = 16 * 1024
 MAX_INSTRUCTIONS_CHARS = 4_000
@@ -234,12 +233,7 @@ def _check_webhook(webhook: WebhookRequest, settings: Settings) -> None:
                 "this server has no secret of its own: give one",
             )
         return
-    prefix, _, encoded = webhook.secret.partition("_")
-    try:
-        size = len(base64.b64decode(encoded, validate=True)) if prefix == "whsec" else 0
-    except (binascii.Error, ValueError):
-        size = 0
-    if not 24 <= size <= 64:
+    if not is_webhook_secret(webhook.secret):
         raise _refused(
             ErrorCode.INVALID_REQUEST, "webhook.secret", "it must be whsec_ and base64 of 24 to 64 bytes"
         )

@@ -29,7 +29,6 @@ class Settings:
 
     redis_url: str | None = None
     s3_endpoint: str | None = None
-    s3_public_endpoint: str | None = None
     s3_bucket: str = "stagewave"
     s3_region: str = "us-east-1"
     s3_access_key: str | None = None
@@ -105,7 +104,6 @@ _LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 _URL_SCHEMES = {
     "redis_url": ("redis://", "rediss://", "unix://"),
     "s3_endpoint": ("http://", "https://"),
-    "s3_public_endpoint": ("http://", "https://"),
 }
 
 

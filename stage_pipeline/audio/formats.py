@@ -7,12 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class AudioFormat:
-    """``streamable``: a listener can play it from its first bytes on, before its end is made."""
+    """Each can be played from its first bytes on, before its end is made."""
 
     name: str
     content_type: str
     extension: str
-    streamable: bool = True
 
 
 WAV = AudioFormat("wav", "audio/wav", "wav")
