@@ -31,7 +31,7 @@ test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest
 
 test-goldens: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest tests/unit/engines/step_audio2/goldens
+	$(BIN)/python -m pytest tests/unit/engines/step_audio2/token2wav/goldens
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check $(LINTED)

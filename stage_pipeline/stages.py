@@ -52,8 +52,9 @@ class GenerateRequest:
     """One attempt's request to a Thinker.
 
     ``audio``: float32 ``[samples]`` mono at ``THINKER_RATE_HZ`` (ASR, S2ST), ``text`` (TTS).
-    ``prior_tokens``: audio tokens an earlier attempt already handed on. A Thinker with
-    ``resumes_from_tokens`` continues after them and never yields them again.
+    ``prior_tokens``: audio tokens an earlier attempt already handed on, and ``prior_output_ids`` every id
+    the model had made by then (``ThinkerDelta.output_ids``). A Thinker with ``resumes_from_tokens``
+    continues after them and never yields them again.
     """
 
     request_id: str
@@ -67,6 +68,7 @@ class GenerateRequest:
     word_timestamps: bool = False
     sampling: Mapping[str, float | int] = field(default_factory=dict)
     prior_tokens: tuple[int, ...] = ()
+    prior_output_ids: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,7 @@ class ThinkerDelta:
 
     ``text``: new text of the answer (ASR: the transcript; S2ST: what will be spoken).
     ``source_text``: new text of what was heard (S2ST). ``tokens``: int32 ``[n]`` new audio tokens.
+    ``output_ids``: every id the model made in this step, from an engine that needs them all to continue.
     ``progress``: share of the input done, 0 to 1. The last delta has ``finish_reason`` (``stop`` or
     ``length``) and ``usage``.
     """
@@ -91,6 +94,7 @@ class ThinkerDelta:
     text: str = ""
     source_text: str = ""
     tokens: tuple[int, ...] = ()
+    output_ids: tuple[int, ...] = ()
     segments: tuple[Segment, ...] = ()
     language: str | None = None
     progress: float | None = None

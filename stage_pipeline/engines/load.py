@@ -57,7 +57,7 @@ def _step_audio2_token2wav(deploy: DeployConfig, cache: Path) -> Token2Wav:
             'the engine step_audio2 needs torch: pip install "stagewave[step-audio2]"'
         ) from error
 
-    from stage_pipeline.engines.step_audio2.token2wav import StepAudio2Token2Wav, Token2WavOptions
+    from stage_pipeline.engines.step_audio2.token2wav.engine import StepAudio2Token2Wav, Token2WavOptions
 
     if deploy.model_dir is None:
         raise DeployError("model_dir: the engine step_audio2 needs the folder of the model")

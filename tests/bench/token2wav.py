@@ -31,9 +31,9 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from stage_pipeline.chunking import FixedWindows
-from stage_pipeline.engines.step_audio2.flow_window import Window, WindowShape
 from stage_pipeline.engines.step_audio2.make_checkpoint import write_token2wav
-from stage_pipeline.engines.step_audio2.token2wav import StepAudio2Token2Wav, Token2WavOptions
+from stage_pipeline.engines.step_audio2.token2wav.engine import StepAudio2Token2Wav, Token2WavOptions
+from stage_pipeline.engines.step_audio2.token2wav.flow_window import Window, WindowShape
 
 POLICY = FixedWindows()
 SECONDS_A_TOKEN = 0.04

@@ -21,12 +21,12 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 from torch import Tensor, nn
 
-from stage_pipeline.engines.step_audio2.checkpoint import FOLDER
-from stage_pipeline.engines.step_audio2.flow import FlowWeights
-from stage_pipeline.engines.step_audio2.flow_config import read_flow_config
-from stage_pipeline.engines.step_audio2.hift import HiFT
-from stage_pipeline.engines.step_audio2.prompt import EMBEDDING_FILE, TOKENIZER_FILE
 from stage_pipeline.engines.step_audio2.spectra import MEL_RATE_HZ
+from stage_pipeline.engines.step_audio2.token2wav.checkpoint import FOLDER
+from stage_pipeline.engines.step_audio2.token2wav.flow import FlowWeights
+from stage_pipeline.engines.step_audio2.token2wav.flow_config import read_flow_config
+from stage_pipeline.engines.step_audio2.token2wav.hift import HiFT
+from stage_pipeline.engines.step_audio2.token2wav.prompt import EMBEDDING_FILE, TOKENIZER_FILE
 
 _FLOW_YAML = """\
 flow: !new:cosyvoice2.flow.flow.CausalMaskedDiffWithXvec

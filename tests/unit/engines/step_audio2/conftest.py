@@ -49,7 +49,7 @@ def golden_noise(golden):
     """The noise that was put into the official implementation."""
     import numpy as np
 
-    from stage_pipeline.engines.step_audio2.noise import Noise
+    from stage_pipeline.engines.step_audio2.token2wav.noise import Noise
 
     class GoldenNoise(Noise):
         def flow(self, mels):
@@ -65,8 +65,8 @@ def golden_noise(golden):
 
 @pytest.fixture(scope="session")
 def flow(golden_noise):
-    from stage_pipeline.engines.step_audio2.checkpoint import load_flow
-    from stage_pipeline.engines.step_audio2.flow import Flow
+    from stage_pipeline.engines.step_audio2.token2wav.checkpoint import load_flow
+    from stage_pipeline.engines.step_audio2.token2wav.flow import Flow
 
     config, weights = load_flow(GOLDENS)
     return Flow(weights, config, golden_noise.flow(config.mels))
@@ -74,14 +74,14 @@ def flow(golden_noise):
 
 @pytest.fixture(scope="session")
 def vocoder():
-    from stage_pipeline.engines.step_audio2.checkpoint import load_hift
+    from stage_pipeline.engines.step_audio2.token2wav.checkpoint import load_hift
 
     return load_hift(GOLDENS)
 
 
 @pytest.fixture(scope="session")
 def voice(golden):
-    from stage_pipeline.engines.step_audio2.flow import VoiceFeatures
+    from stage_pipeline.engines.step_audio2.token2wav.flow import VoiceFeatures
 
     return VoiceFeatures(
         golden("prompt", "prompt_tokens")[0].long(),
@@ -115,7 +115,7 @@ def shelf(tmp_path_factory):
 @pytest.fixture
 def engine(shelf):
     """``engine(options…)``: the whole of Token2Wav on the tiny checkpoint; closed at the end."""
-    from stage_pipeline.engines.step_audio2.token2wav import StepAudio2Token2Wav, Token2WavOptions
+    from stage_pipeline.engines.step_audio2.token2wav.engine import StepAudio2Token2Wav, Token2WavOptions
 
     made = []
 

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from stage_pipeline.engines.step_audio2 import make_checkpoint
-from stage_pipeline.engines.step_audio2.checkpoint import load_flow, load_hift
-from stage_pipeline.engines.step_audio2.flow import FlowWeights
-from stage_pipeline.engines.step_audio2.flow_config import CheckpointError, read_flow_config
-from stage_pipeline.engines.step_audio2.hift import HiFT
+from stage_pipeline.engines.step_audio2.token2wav.checkpoint import load_flow, load_hift
+from stage_pipeline.engines.step_audio2.token2wav.flow import FlowWeights
+from stage_pipeline.engines.step_audio2.token2wav.flow_config import CheckpointError, read_flow_config
+from stage_pipeline.engines.step_audio2.token2wav.hift import HiFT
 
 
 @pytest.fixture
@@ -153,7 +153,7 @@ def test_the_full_size_has_the_names_and_shapes_of_the_real_model(goldens, tmp_p
 
 
 def test_a_made_checkpoint_speaks_and_is_the_same_each_time(tmp_path):
-    from stage_pipeline.engines.step_audio2.token2wav import StepAudio2Token2Wav, Token2WavOptions
+    from stage_pipeline.engines.step_audio2.token2wav.engine import StepAudio2Token2Wav, Token2WavOptions
 
     for name in ("one", "two"):
         make_checkpoint.write_token2wav(tmp_path / name, "tiny")

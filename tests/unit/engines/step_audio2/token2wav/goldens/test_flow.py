@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch.nn import functional
 
-from stage_pipeline.engines.step_audio2.checkpoint import load_flow
-from stage_pipeline.engines.step_audio2.flow_matching import schedule
-from stage_pipeline.engines.step_audio2.memory import Blank
+from stage_pipeline.engines.step_audio2.token2wav.checkpoint import load_flow
+from stage_pipeline.engines.step_audio2.token2wav.flow_matching import schedule
+from stage_pipeline.engines.step_audio2.token2wav.memory import Blank
 
 TOLERANCE = 1e-4
 

@@ -9,21 +9,21 @@ from pathlib import Path
 import torch
 
 from stage_pipeline.deploy import DeployError
-from stage_pipeline.engines.step_audio2.batcher import Batcher, Request
-from stage_pipeline.engines.step_audio2.checkpoint import load_flow, load_hift
-from stage_pipeline.engines.step_audio2.flow import Flow, VoiceFeatures
-from stage_pipeline.engines.step_audio2.harmonic_source import SAMPLE_RATE_HZ
-from stage_pipeline.engines.step_audio2.noise import Noise
-from stage_pipeline.engines.step_audio2.stream_decoder import CHUNK_POLICY, StreamDecoder
-from stage_pipeline.engines.step_audio2.stream_slots import LONGEST_TOKENS
-from stage_pipeline.engines.step_audio2.voices import (
+from stage_pipeline.engines.step_audio2.token2wav.batcher import Batcher, Request
+from stage_pipeline.engines.step_audio2.token2wav.checkpoint import load_flow, load_hift
+from stage_pipeline.engines.step_audio2.token2wav.flow import Flow, VoiceFeatures
+from stage_pipeline.engines.step_audio2.token2wav.harmonic_source import SAMPLE_RATE_HZ
+from stage_pipeline.engines.step_audio2.token2wav.noise import Noise
+from stage_pipeline.engines.step_audio2.token2wav.stream_decoder import CHUNK_POLICY, StreamDecoder
+from stage_pipeline.engines.step_audio2.token2wav.stream_slots import LONGEST_TOKENS
+from stage_pipeline.engines.step_audio2.token2wav.voices import (
     DEFAULT_VOICE,
     VoiceShelf,
     default_prompt,
     on_device,
 )
-from stage_pipeline.engines.step_audio2.whole_decoder import WholeDecoder
-from stage_pipeline.engines.step_audio2.workload import Ask, Job, Workload
+from stage_pipeline.engines.step_audio2.token2wav.whole_decoder import WholeDecoder
+from stage_pipeline.engines.step_audio2.token2wav.workload import Ask, Job, Workload
 from stage_pipeline.errors import ErrorCode, StagewaveError
 from stage_pipeline.stages import Float32Wave
 

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from stage_pipeline.deploy import DeployError
-from stage_pipeline.engines.step_audio2.flow import VoiceFeatures
-from stage_pipeline.engines.step_audio2.prompt import (
+from stage_pipeline.engines.step_audio2.token2wav.flow import VoiceFeatures
+from stage_pipeline.engines.step_audio2.token2wav.prompt import (
     EMBEDDING_FILE,
     TOKENIZER_FILE,
     PromptModels,

@@ -3,10 +3,10 @@
 import soundfile
 import torch
 
-from stage_pipeline.engines.step_audio2.prompt import PromptModels, PromptWave, fitted
 from stage_pipeline.engines.step_audio2.resample import resample
 from stage_pipeline.engines.step_audio2.spectra import prompt_mel, speaker_fbank, tokenizer_mel
-from stage_pipeline.engines.step_audio2.voices import read_prompt
+from stage_pipeline.engines.step_audio2.token2wav.prompt import PromptModels, PromptWave, fitted
+from stage_pipeline.engines.step_audio2.token2wav.voices import read_prompt
 
 
 def test_the_prompt_is_resampled_as_officially(goldens, golden, close_to):

@@ -18,10 +18,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from stage_pipeline.engines.step_audio2.dit import CONVOLUTION_CONTEXT, CONVOLUTIONS
-from stage_pipeline.engines.step_audio2.flow import FRAMES_PER_TOKEN, VoiceCaches
-from stage_pipeline.engines.step_audio2.flow_config import FlowConfig
-from stage_pipeline.engines.step_audio2.flow_encoder import LOOKAHEAD_CONTEXT, POSITIONS, UPSAMPLE_CONTEXT
+from stage_pipeline.engines.step_audio2.token2wav.dit import CONVOLUTION_CONTEXT, CONVOLUTIONS
+from stage_pipeline.engines.step_audio2.token2wav.flow import FRAMES_PER_TOKEN, VoiceCaches
+from stage_pipeline.engines.step_audio2.token2wav.flow_config import FlowConfig
+from stage_pipeline.engines.step_audio2.token2wav.flow_encoder import (
+    LOOKAHEAD_CONTEXT,
+    POSITIONS,
+    UPSAMPLE_CONTEXT,
+)
 
 ANCHOR_FRAMES = 100
 """The end of the prompt, which the DiT never forgets."""

@@ -17,8 +17,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from stage_pipeline.engines.step_audio2.flow import FRAMES_PER_TOKEN, VoiceFeatures
-from stage_pipeline.engines.step_audio2.flow_config import CheckpointError
 from stage_pipeline.engines.step_audio2.resample import resample
 from stage_pipeline.engines.step_audio2.spectra import (
     MEL_RATE_HZ,
@@ -27,6 +25,8 @@ from stage_pipeline.engines.step_audio2.spectra import (
     speaker_fbank,
     tokenizer_mel,
 )
+from stage_pipeline.engines.step_audio2.token2wav.flow import FRAMES_PER_TOKEN, VoiceFeatures
+from stage_pipeline.engines.step_audio2.token2wav.flow_config import CheckpointError
 
 TOKENIZER_FILE = "speech_tokenizer_v2_25hz.onnx"
 EMBEDDING_FILE = "campplus.onnx"

@@ -9,20 +9,25 @@ import torch
 from torch import Tensor
 
 from stage_pipeline.chunking import FixedWindows
-from stage_pipeline.engines.step_audio2.flow import FRAMES_PER_TOKEN, Flow, VoiceCaches
-from stage_pipeline.engines.step_audio2.flow_window import KEY_COUNTS, FlowWindows, Window, WindowShape
-from stage_pipeline.engines.step_audio2.harmonic_source import HOP, SINES
-from stage_pipeline.engines.step_audio2.hift import HiFT
-from stage_pipeline.engines.step_audio2.noise import Noise
-from stage_pipeline.engines.step_audio2.replays import Replays
-from stage_pipeline.engines.step_audio2.stream_slots import (
+from stage_pipeline.engines.step_audio2.token2wav.flow import FRAMES_PER_TOKEN, Flow, VoiceCaches
+from stage_pipeline.engines.step_audio2.token2wav.flow_window import (
+    KEY_COUNTS,
+    FlowWindows,
+    Window,
+    WindowShape,
+)
+from stage_pipeline.engines.step_audio2.token2wav.harmonic_source import HOP, SINES
+from stage_pipeline.engines.step_audio2.token2wav.hift import HiFT
+from stage_pipeline.engines.step_audio2.token2wav.noise import Noise
+from stage_pipeline.engines.step_audio2.token2wav.replays import Replays
+from stage_pipeline.engines.step_audio2.token2wav.stream_slots import (
     LAST_WINDOW_TOKENS,
     MEL_OVERLAP,
     WAVE_OVERLAP,
     StreamSlots,
     StreamState,
 )
-from stage_pipeline.engines.step_audio2.vocoder_window import VocoderWindows
+from stage_pipeline.engines.step_audio2.token2wav.vocoder_window import VocoderWindows
 from stage_pipeline.stages import Float32Wave
 
 CHUNK_POLICY = FixedWindows()

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from stage_pipeline.engines.step_audio2.memory import LayerMemory
+from stage_pipeline.engines.step_audio2.token2wav.memory import LayerMemory
 
 # Queries at a time, so that a whole utterance needs memory for a strip of the score matrix only.
 _STRIP = 512

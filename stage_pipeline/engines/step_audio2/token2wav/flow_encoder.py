@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from stage_pipeline.engines.step_audio2.conformer import ConformerLayer, sinusoids
-from stage_pipeline.engines.step_audio2.flow_config import EncoderConfig
-from stage_pipeline.engines.step_audio2.memory import LayerMemory, Memory
+from stage_pipeline.engines.step_audio2.token2wav.conformer import ConformerLayer, sinusoids
+from stage_pipeline.engines.step_audio2.token2wav.flow_config import EncoderConfig
+from stage_pipeline.engines.step_audio2.token2wav.memory import LayerMemory, Memory
 
 LOOKAHEAD_CONTEXT = 2
 UPSAMPLE_CONTEXT = 4

@@ -3,10 +3,19 @@
 import numpy as np
 import torch
 
-from stage_pipeline.engines.step_audio2.flow_window import KEY_COUNTS, FlowWindows, Window, WindowShape
-from stage_pipeline.engines.step_audio2.noise import Noise
-from stage_pipeline.engines.step_audio2.stream_decoder import StreamDecoder, StreamWindow
-from stage_pipeline.engines.step_audio2.stream_slots import LONGEST_TOKENS, StreamSlots, StreamState
+from stage_pipeline.engines.step_audio2.token2wav.flow_window import (
+    KEY_COUNTS,
+    FlowWindows,
+    Window,
+    WindowShape,
+)
+from stage_pipeline.engines.step_audio2.token2wav.noise import Noise
+from stage_pipeline.engines.step_audio2.token2wav.stream_decoder import StreamDecoder, StreamWindow
+from stage_pipeline.engines.step_audio2.token2wav.stream_slots import (
+    LONGEST_TOKENS,
+    StreamSlots,
+    StreamState,
+)
 
 
 def mel_of(windows, stream, tokens, keys):

@@ -8,9 +8,13 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from stage_pipeline.engines.step_audio2.flow import FlowWeights
-from stage_pipeline.engines.step_audio2.flow_config import CheckpointError, FlowConfig, read_flow_config
-from stage_pipeline.engines.step_audio2.hift import HiFT
+from stage_pipeline.engines.step_audio2.token2wav.flow import FlowWeights
+from stage_pipeline.engines.step_audio2.token2wav.flow_config import (
+    CheckpointError,
+    FlowConfig,
+    read_flow_config,
+)
+from stage_pipeline.engines.step_audio2.token2wav.hift import HiFT
 
 FOLDER = "token2wav"
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from stage_pipeline.engines.step_audio2.flow import Flow, VoiceFeatures
-from stage_pipeline.engines.step_audio2.harmonic_source import HOP, SINES
-from stage_pipeline.engines.step_audio2.hift import HiFT
-from stage_pipeline.engines.step_audio2.noise import Noise
+from stage_pipeline.engines.step_audio2.token2wav.flow import Flow, VoiceFeatures
+from stage_pipeline.engines.step_audio2.token2wav.harmonic_source import HOP, SINES
+from stage_pipeline.engines.step_audio2.token2wav.hift import HiFT
+from stage_pipeline.engines.step_audio2.token2wav.noise import Noise
 from stage_pipeline.stages import Float32Wave
 
 

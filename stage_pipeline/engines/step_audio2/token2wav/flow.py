@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from stage_pipeline.engines.step_audio2.dit import DiT
-from stage_pipeline.engines.step_audio2.flow_config import FlowConfig
-from stage_pipeline.engines.step_audio2.flow_encoder import POSITIONS, FlowEncoder, doubled_mask
-from stage_pipeline.engines.step_audio2.flow_matching import Solver
-from stage_pipeline.engines.step_audio2.memory import Blank, LayerMemory, Memory, Recorder, added
+from stage_pipeline.engines.step_audio2.token2wav.dit import DiT
+from stage_pipeline.engines.step_audio2.token2wav.flow_config import FlowConfig
+from stage_pipeline.engines.step_audio2.token2wav.flow_encoder import POSITIONS, FlowEncoder, doubled_mask
+from stage_pipeline.engines.step_audio2.token2wav.flow_matching import Solver
+from stage_pipeline.engines.step_audio2.token2wav.memory import Blank, LayerMemory, Memory, Recorder, added
 
 FRAMES_PER_TOKEN = 2
 

@@ -6,8 +6,8 @@ import time
 import numpy as np
 import pytest
 
-from stage_pipeline.engines.step_audio2.batcher import Batcher, Request
-from stage_pipeline.engines.step_audio2.workload import Ask, Job, Workload
+from stage_pipeline.engines.step_audio2.token2wav.batcher import Batcher, Request
+from stage_pipeline.engines.step_audio2.token2wav.workload import Ask, Job, Workload
 from stage_pipeline.errors import StagewaveError
 
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from stage_pipeline.engines.step_audio2.flow import FRAMES_PER_TOKEN, Flow
-from stage_pipeline.engines.step_audio2.flow_encoder import POSITIONS
-from stage_pipeline.engines.step_audio2.memory import added, attended
-from stage_pipeline.engines.step_audio2.stream_slots import (
+from stage_pipeline.engines.step_audio2.token2wav.flow import FRAMES_PER_TOKEN, Flow
+from stage_pipeline.engines.step_audio2.token2wav.flow_encoder import POSITIONS
+from stage_pipeline.engines.step_audio2.token2wav.memory import added, attended
+from stage_pipeline.engines.step_audio2.token2wav.stream_slots import (
     ANCHOR_FRAMES,
     LAST_WINDOW_TOKENS,
     WHOLE_WINDOW_TOKENS,
@@ -21,7 +21,7 @@ from stage_pipeline.engines.step_audio2.stream_slots import (
 
 if torch.version.cuda:
     # Triton comes with torch's builds for GPUs, and with no other.
-    from stage_pipeline.engines.step_audio2.slot_attention import slot_attention
+    from stage_pipeline.engines.step_audio2.token2wav.slot_attention import slot_attention
 
 KEY_COUNTS = (256, 512, 1024, POSITIONS)
 """Conformer keys that a pass attends to, in tokens (10, 20, 40, 100 s): few shapes, little waste."""

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from stage_pipeline.engines.step_audio2.flow_config import EstimatorConfig
-from stage_pipeline.engines.step_audio2.memory import AttendingMemory, Memory
+from stage_pipeline.engines.step_audio2.token2wav.flow_config import EstimatorConfig
+from stage_pipeline.engines.step_audio2.token2wav.memory import AttendingMemory, Memory
 
 CONVOLUTION_CONTEXT = 2
 CONVOLUTIONS = 2

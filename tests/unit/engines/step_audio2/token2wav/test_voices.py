@@ -8,7 +8,7 @@ import soundfile
 import torch
 
 from stage_pipeline.deploy import DeployError
-from stage_pipeline.engines.step_audio2.voices import VoiceShelf, default_prompt, read_prompt
+from stage_pipeline.engines.step_audio2.token2wav.voices import VoiceShelf, default_prompt, read_prompt
 from stage_pipeline.errors import ErrorCode, StagewaveError
 
 
@@ -98,7 +98,7 @@ def prompt(goldens):
 
 def test_a_voice_is_prepared_once_and_read_by_the_next_worker(goldens, tmp_path, prompt, monkeypatch):
     made = VoiceShelf(tmp_path, goldens).voice(prompt)
-    monkeypatch.setattr("stage_pipeline.engines.step_audio2.voices.PromptModels", None)
+    monkeypatch.setattr("stage_pipeline.engines.step_audio2.token2wav.voices.PromptModels", None)
     read = VoiceShelf(tmp_path, goldens).voice(prompt)
     for name in ("tokens", "mel", "embedding"):
         assert torch.equal(getattr(read, name), getattr(made, name))

@@ -11,8 +11,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from stage_pipeline.engines.step_audio2.dit import DiT
-from stage_pipeline.engines.step_audio2.memory import AttendingMemory, Memory
+from stage_pipeline.engines.step_audio2.token2wav.dit import DiT
+from stage_pipeline.engines.step_audio2.token2wav.memory import AttendingMemory, Memory
 
 
 def schedule(steps: int) -> Tensor:

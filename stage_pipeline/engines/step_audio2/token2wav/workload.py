@@ -8,11 +8,20 @@ from dataclasses import dataclass
 
 import torch
 
-from stage_pipeline.engines.step_audio2.batcher import Request
-from stage_pipeline.engines.step_audio2.flow import FRAMES_PER_TOKEN, Flow, VoiceCaches, VoiceFeatures
-from stage_pipeline.engines.step_audio2.stream_decoder import CHUNK_POLICY, StreamDecoder, StreamWindow
-from stage_pipeline.engines.step_audio2.stream_slots import StreamState
-from stage_pipeline.engines.step_audio2.whole_decoder import Utterance, WholeDecoder
+from stage_pipeline.engines.step_audio2.token2wav.batcher import Request
+from stage_pipeline.engines.step_audio2.token2wav.flow import (
+    FRAMES_PER_TOKEN,
+    Flow,
+    VoiceCaches,
+    VoiceFeatures,
+)
+from stage_pipeline.engines.step_audio2.token2wav.stream_decoder import (
+    CHUNK_POLICY,
+    StreamDecoder,
+    StreamWindow,
+)
+from stage_pipeline.engines.step_audio2.token2wav.stream_slots import StreamState
+from stage_pipeline.engines.step_audio2.token2wav.whole_decoder import Utterance, WholeDecoder
 from stage_pipeline.stages import Float32Wave
 
 # Padding to the longest costs what it is longer, and every pass its launches.

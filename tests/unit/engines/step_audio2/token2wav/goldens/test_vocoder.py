@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from stage_pipeline.engines.step_audio2.hift import Lengths
-from stage_pipeline.engines.step_audio2.whole_decoder import Utterance, WholeDecoder
+from stage_pipeline.engines.step_audio2.token2wav.hift import Lengths
+from stage_pipeline.engines.step_audio2.token2wav.whole_decoder import Utterance, WholeDecoder
 
 
 def drawn(seed, samples):

@@ -61,7 +61,7 @@ def test_an_empty_last_window_gives_the_tail_that_was_held_back(engine):
 
 
 def test_what_is_too_long_for_one_pass_is_voiced_window_by_window(engine, monkeypatch):
-    monkeypatch.setattr("stage_pipeline.engines.step_audio2.token2wav.LONGEST_TOKENS", 76 + 100)
+    monkeypatch.setattr("stage_pipeline.engines.step_audio2.token2wav.engine.LONGEST_TOKENS", 76 + 100)
     shared = engine()
     assert len(list(shared.open("default", 1).feed(tokens_of(100), True))) == 1
     count = 101

@@ -6,9 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from stage_pipeline.engines.step_audio2.harmonic_source import HOP
-from stage_pipeline.engines.step_audio2.hift import HiFT
-from stage_pipeline.engines.step_audio2.stream_slots import MEL_OVERLAP, WAVE_OVERLAP, StreamSlots
+from stage_pipeline.engines.step_audio2.token2wav.harmonic_source import HOP
+from stage_pipeline.engines.step_audio2.token2wav.hift import HiFT
+from stage_pipeline.engines.step_audio2.token2wav.stream_slots import MEL_OVERLAP, WAVE_OVERLAP, StreamSlots
 
 
 class VocoderWindows:

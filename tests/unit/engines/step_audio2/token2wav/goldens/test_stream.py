@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from stage_pipeline.engines.step_audio2.flow_window import FlowWindows, Window
-from stage_pipeline.engines.step_audio2.stream_decoder import StreamDecoder, StreamWindow
-from stage_pipeline.engines.step_audio2.stream_slots import ANCHOR_FRAMES, StreamSlots
+from stage_pipeline.engines.step_audio2.token2wav.flow_window import FlowWindows, Window
+from stage_pipeline.engines.step_audio2.token2wav.stream_decoder import StreamDecoder, StreamWindow
+from stage_pipeline.engines.step_audio2.token2wav.stream_slots import ANCHOR_FRAMES, StreamSlots
 
 TOLERANCE = 1e-4
 # More than any case here is long: nothing is ever forgotten.

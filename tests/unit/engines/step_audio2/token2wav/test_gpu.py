@@ -49,7 +49,7 @@ def exact_products():
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float16, 2e-3)])
 def test_the_kernel_attends_in_the_slots_as_torch_does_to_copies(dtype, tolerance):
-    from stage_pipeline.engines.step_audio2.slot_attention import slot_attention
+    from stage_pipeline.engines.step_audio2.token2wav.slot_attention import slot_attention
 
     generator = torch.Generator("cuda").manual_seed(1)
     batch, frames, heads, width, slots, keys = 5, 50, 4, 64, 9, 333
@@ -84,9 +84,9 @@ def test_captured_graphs_give_what_the_plain_path_gives(engine, way):
 
 @pytest.mark.parametrize("count", [20, 163])
 def test_the_mel_is_the_official_one(golden, golden_noise, voice, close_to, count):
-    from stage_pipeline.engines.step_audio2.checkpoint import load_flow
-    from stage_pipeline.engines.step_audio2.flow import Flow
-    from stage_pipeline.engines.step_audio2.voices import on_device
+    from stage_pipeline.engines.step_audio2.token2wav.checkpoint import load_flow
+    from stage_pipeline.engines.step_audio2.token2wav.flow import Flow
+    from stage_pipeline.engines.step_audio2.token2wav.voices import on_device
 
     config, weights = load_flow(GOLDENS)
     with torch.inference_mode():
@@ -97,7 +97,7 @@ def test_the_mel_is_the_official_one(golden, golden_noise, voice, close_to, coun
 
 
 def test_a_given_source_gives_the_official_wave(golden, close_to):
-    from stage_pipeline.engines.step_audio2.checkpoint import load_hift
+    from stage_pipeline.engines.step_audio2.token2wav.checkpoint import load_hift
 
     with torch.inference_mode():
         vocoder = load_hift(GOLDENS).to("cuda")

@@ -8,10 +8,10 @@ import soundfile
 import torch
 
 from stage_pipeline.chunking import FixedWindows
-from stage_pipeline.engines.step_audio2.flow import VoiceFeatures
-from stage_pipeline.engines.step_audio2.noise import Noise
-from stage_pipeline.engines.step_audio2.stream_decoder import StreamDecoder, StreamWindow
-from stage_pipeline.engines.step_audio2.whole_decoder import Utterance, WholeDecoder
+from stage_pipeline.engines.step_audio2.token2wav.flow import VoiceFeatures
+from stage_pipeline.engines.step_audio2.token2wav.noise import Noise
+from stage_pipeline.engines.step_audio2.token2wav.stream_decoder import StreamDecoder, StreamWindow
+from stage_pipeline.engines.step_audio2.token2wav.whole_decoder import Utterance, WholeDecoder
 
 # What end to end may differ by: sums are taken in another order in another batch.
 TOLERANCE = 5e-5

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from stage_pipeline.engines.step_audio2.harmonic_source import HOP, HarmonicSource
-from stage_pipeline.engines.step_audio2.short_fourier import BINS, FFT_HOP, ShortFourier
+from stage_pipeline.engines.step_audio2.token2wav.harmonic_source import HOP, HarmonicSource
+from stage_pipeline.engines.step_audio2.token2wav.short_fourier import BINS, FFT_HOP, ShortFourier
 
 # Fixed by the architecture: real and tiny checkpoints differ in their widths only.
 _RATES = (8, 5, 3)
