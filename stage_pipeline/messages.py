@@ -1,7 +1,7 @@
 """What stages hand each other: frozen messages with their one encoding.
 
-Layout, little-endian: a version byte, a flags byte (bit 0: final), then the fields in order. A reader
-refuses a version it does not know, so that a rolling upgrade fails loudly and never misreads.
+Layout, little-endian: a version byte, a flags byte, then the fields in order. A reader refuses a version
+it does not know, so that a rolling upgrade fails loudly and never misreads.
 """
 
 from __future__ import annotations
@@ -12,10 +12,15 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import TypeAdapter
 
-VERSION = 1
+from stage_pipeline.stages import Segment
+
+_TOKEN_VERSION = 2
+_AUDIO_VERSION = 1
 _FINAL = 0x01
-_TOKEN_HEAD = struct.Struct("<BBHII")  # version, flags, attempt, seq, token count
+_PIECE_END = 0x02
+_TOKEN_HEAD = struct.Struct("<BBHIIIi")  # version, flags, attempt, seq, token count, id count, at ms
 _AUDIO_HEAD = struct.Struct("<BBHIQI")  # version, flags, attempt, seq, first sample, rate
 
 
@@ -47,12 +52,38 @@ class ThinkerResult:
 
 
 @dataclass(frozen=True, slots=True)
+class PieceEnd:
+    """The end of a piece of a long job that is not its last: the utterance ends, and another follows after
+    the pause.
+
+    ``result`` and ``segments`` are what this piece came to, for an attempt that goes on after it.
+    """
+
+    pause_after_ms: int
+    result: ThinkerResult
+    segments: tuple[Segment, ...] = ()
+
+
+_PIECE_END_JSON = TypeAdapter(PieceEnd)
+_NOWHERE = -1
+
+
+@dataclass(frozen=True, slots=True)
 class TokenChunk:
-    """Audio tokens on their way from the Thinker to Token2Wav; only the final one has a ``result``."""
+    """Audio tokens on their way from the Thinker to Token2Wav.
+
+    ``output_ids`` are all ids that the model made for them, from an engine that needs them to continue;
+    they and the tokens end at the same place. ``at_ms`` is where in the whole audio the chunk's piece
+    belongs, if it is to keep its time: there it begins, or as soon after as the piece before has ended.
+    The last chunk of a piece has ``piece_end``; the final one has the job's ``result`` instead.
+    """
 
     seq: int
     attempt: int
     tokens: tuple[int, ...]
+    output_ids: tuple[int, ...] = ()
+    at_ms: int | None = None
+    piece_end: PieceEnd | None = None
     result: ThinkerResult | None = None
 
     @property
@@ -60,24 +91,40 @@ class TokenChunk:
         return self.result is not None
 
     def to_bytes(self) -> bytes:
+        flags, tail = 0, b""
+        if self.result is not None:
+            flags, tail = _FINAL, self.result.to_json().encode()
+        elif self.piece_end is not None:
+            flags, tail = _PIECE_END, _PIECE_END_JSON.dump_json(self.piece_end)
         head = _TOKEN_HEAD.pack(
-            VERSION, _FINAL if self.final else 0, self.attempt, self.seq, len(self.tokens)
+            _TOKEN_VERSION,
+            flags,
+            self.attempt,
+            self.seq,
+            len(self.tokens),
+            len(self.output_ids),
+            _NOWHERE if self.at_ms is None else self.at_ms,
         )
-        body = np.asarray(self.tokens, dtype="<i4").tobytes()
-        tail = self.result.to_json().encode() if self.result is not None else b""
-        return head + body + tail
+        return head + np.asarray((*self.tokens, *self.output_ids), dtype="<i4").tobytes() + tail
 
     @classmethod
     def from_bytes(cls, data: bytes) -> TokenChunk:
-        if len(data) < _TOKEN_HEAD.size or data[0] != VERSION:
-            raise MessageError("not a token chunk of version 1")
-        _, flags, attempt, seq, count = _TOKEN_HEAD.unpack_from(data)
-        end = _TOKEN_HEAD.size + 4 * count
+        if len(data) < _TOKEN_HEAD.size or data[0] != _TOKEN_VERSION:
+            raise MessageError(f"not a token chunk of version {_TOKEN_VERSION}")
+        _, flags, attempt, seq, tokens, ids, at_ms = _TOKEN_HEAD.unpack_from(data)
+        end = _TOKEN_HEAD.size + 4 * (tokens + ids)
         if len(data) < end:
             raise MessageError("a token chunk is cut short")
-        tokens = np.frombuffer(data, dtype="<i4", count=count, offset=_TOKEN_HEAD.size)
-        result = ThinkerResult.from_json(data[end:]) if flags & _FINAL else None
-        return cls(seq, attempt, tuple(tokens.tolist()), result)
+        numbers = np.frombuffer(data, dtype="<i4", count=tokens + ids, offset=_TOKEN_HEAD.size).tolist()
+        return cls(
+            seq,
+            attempt,
+            tuple(numbers[:tokens]),
+            tuple(numbers[tokens:]),
+            None if at_ms == _NOWHERE else at_ms,
+            _PIECE_END_JSON.validate_json(data[end:]) if flags & _PIECE_END else None,
+            ThinkerResult.from_json(data[end:]) if flags & _FINAL else None,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,14 +153,14 @@ class AudioChunk:
     def to_bytes(self) -> bytes:
         flags = _FINAL if self.final else 0
         return (
-            _AUDIO_HEAD.pack(VERSION, flags, self.attempt, self.seq, self.first_sample, self.rate_hz)
+            _AUDIO_HEAD.pack(_AUDIO_VERSION, flags, self.attempt, self.seq, self.first_sample, self.rate_hz)
             + self.pcm
         )
 
     @classmethod
     def from_bytes(cls, data: bytes) -> AudioChunk:
-        if len(data) < _AUDIO_HEAD.size or data[0] != VERSION:
-            raise MessageError("not an audio chunk of version 1")
+        if len(data) < _AUDIO_HEAD.size or data[0] != _AUDIO_VERSION:
+            raise MessageError(f"not an audio chunk of version {_AUDIO_VERSION}")
         _, flags, attempt, seq, first, rate = _AUDIO_HEAD.unpack_from(data)
         pcm = bytes(data[_AUDIO_HEAD.size :])
         if len(pcm) % 2:

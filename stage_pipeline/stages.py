@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stage_pipeline.chunking import ChunkPolicy
+from stage_pipeline.errors import ErrorCode, StagewaveError
 
 Float32Wave = npt.NDArray[np.float32]
 TokenArray = npt.NDArray[np.int32]
@@ -66,6 +67,7 @@ class GenerateRequest:
     instructions: str | None = None
     voice: str = "default"
     word_timestamps: bool = False
+    seed: int = 42
     sampling: Mapping[str, float | int] = field(default_factory=dict)
     prior_tokens: tuple[int, ...] = ()
     prior_output_ids: tuple[int, ...] = ()
@@ -113,6 +115,18 @@ class Thinker(Protocol):
     @property
     def chunk_policy(self) -> ChunkPolicy: ...
 
+    @property
+    def longest_text_chars(self) -> int | None:
+        """How long a text it speaks well at once, in letters of an alphabet; None for any. A longer one is
+        cut into pieces, each of which is a request of its own."""
+        ...
+
+    @property
+    def longest_audio_s(self) -> float | None:
+        """How much audio it hears at once; None for any. Longer audio is cut, as a text is, and in audio
+        that is not the engine is never asked about what has no speech in it."""
+        ...
+
     def generate(self, request: GenerateRequest) -> Iterator[ThinkerDelta]:
         """Yield deltas until the request is done; after ``abort`` the iterator ends early.
 
@@ -155,8 +169,29 @@ class Token2Wav(Protocol):
     @property
     def chunk_policy(self) -> ChunkPolicy: ...
 
-    def open(self, voice: str, seed: int) -> Token2WavStream:
-        """Raises ``StagewaveError(voice_unknown)``."""
+    def open(
+        self,
+        voice: str,
+        seed: int,
+        *,
+        speed: float = 1.0,
+        features: Callable[[], bytes] | None = None,
+    ) -> Token2WavStream:
+        """``voice``: one of ``voices()``, or with ``features`` the id of one that was made at run time:
+        they give what ``prepare_voice`` gave, and are asked for when the engine does not keep that voice.
+        ``speed``: 1 is the voice's own. Raises ``StagewaveError(voice_unknown)``, and ``invalid_request``
+        for a speed that the engine cannot speak at."""
+        ...
+
+    @property
+    def voice_tag(self) -> str:
+        """Letters and digits that name what prepares voices here: features are of use under the same
+        tag only. Empty for an engine that takes no voices."""
+        ...
+
+    def prepare_voice(self, prompt: bytes) -> bytes:
+        """The features of a voice, from its prompt: a mono 16-bit wav that has met the rules of
+        ``voice_check``. Raises ``StagewaveError``: ``voice_unsupported``, or what is wrong with it."""
         ...
 
     def voices(self) -> tuple[str, ...]: ...
@@ -164,3 +199,17 @@ class Token2Wav(Protocol):
     def warm_up(self) -> None: ...
 
     def close(self) -> None: ...
+
+
+def own_speed_only() -> StagewaveError:
+    """For engines whose voices have one speed."""
+    return StagewaveError(
+        ErrorCode.INVALID_REQUEST, "this model speaks at a speed of 1.0 only", field="speed"
+    )
+
+
+def no_new_voices() -> StagewaveError:
+    """For engines that take none."""
+    return StagewaveError(
+        ErrorCode.VOICE_UNSUPPORTED, "this model speaks with its own voices only: it takes no new ones"
+    )

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import redis
 
-from stage_pipeline.messages import ThinkerResult, TokenChunk
+from stage_pipeline.messages import PieceEnd, ThinkerResult, TokenChunk
 from workers import keys
 from workers.fenced_stream import FencedStream
 
@@ -16,7 +16,8 @@ class StreamRestarted(Exception):
 
 
 class TokenWriter:
-    """One Thinker attempt's place at the channel. ``prior`` is what earlier attempts handed on."""
+    """One Thinker attempt's place at the channel, and what earlier attempts handed on: ``prior_pieces`` are
+    whole; of the piece under way there are ``prior_tokens``, and ``prior_output_ids`` that spell them."""
 
     def __init__(
         self, stream: FencedStream, job_id: str, attempt: int, prior: Sequence[TokenChunk], last_seq: int
@@ -25,14 +26,30 @@ class TokenWriter:
         self._keys = keys.tokens(job_id), keys.tokens_head(job_id)
         self._attempt = attempt
         self._seq = last_seq + 1
-        self.prior_tokens = tuple(token for chunk in prior for token in chunk.tokens)
+        ends = [index for index, chunk in enumerate(prior) if chunk.piece_end is not None]
+        under_way = prior[ends[-1] + 1 :] if ends else prior
+        self.prior_pieces = tuple(chunk.piece_end for chunk in prior if chunk.piece_end is not None)
+        self.prior_tokens = tuple(token for chunk in under_way for token in chunk.tokens)
+        self.prior_output_ids = tuple(id_ for chunk in under_way for id_ in chunk.output_ids)
         self.finished = bool(prior) and prior[-1].final
+        self.began = any(chunk.tokens for chunk in prior)
+        """Whether there is any token, from whatever attempt."""
 
-    def send(self, tokens: Sequence[int], result: ThinkerResult | None = None) -> None:
+    def send(
+        self,
+        tokens: Sequence[int],
+        output_ids: Sequence[int] = (),
+        *,
+        at_ms: int | None = None,
+        piece_end: PieceEnd | None = None,
+        result: ThinkerResult | None = None,
+    ) -> None:
         """Raises ``FencedOff``. With ``result`` this is the final chunk."""
-        chunk = TokenChunk(self._seq, self._attempt, tuple(tokens), result)
+        ids = tuple(output_ids)
+        chunk = TokenChunk(self._seq, self._attempt, tuple(tokens), ids, at_ms, piece_end, result)
         self._stream.append(*self._keys, self._attempt, self._seq, chunk.to_bytes())
         self._seq += 1
+        self.began = self.began or bool(tokens)
 
 
 class TokenChannel:

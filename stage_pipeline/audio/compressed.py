@@ -12,7 +12,7 @@ import av
 import av.container
 import numpy as np
 
-from stage_pipeline.errors import ErrorCode, StagewaveError
+from stage_pipeline.errors import ErrorCode, StagewaveError, is_disk_full
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,5 +139,7 @@ def typed_errors() -> Iterator[None]:
     """Maps what PyAV and the file system raise."""
     try:
         yield
-    except (av.FFmpegError, OSError):
+    except (av.FFmpegError, OSError) as error:
+        if is_disk_full(error):
+            raise StagewaveError(ErrorCode.DISK_FULL, "there is no room for the audio") from None
         raise StagewaveError(ErrorCode.INTERNAL, "the audio could not be encoded") from None

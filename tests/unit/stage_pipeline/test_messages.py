@@ -5,7 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stage_pipeline.messages import AudioChunk, MessageError, ThinkerResult, TokenChunk, wave_to_pcm16
+from stage_pipeline.messages import (
+    AudioChunk,
+    MessageError,
+    PieceEnd,
+    ThinkerResult,
+    TokenChunk,
+    wave_to_pcm16,
+)
+from stage_pipeline.stages import Segment, Word
 
 
 def test_a_token_chunk_survives_its_encoding() -> None:
@@ -21,6 +29,14 @@ def test_the_final_chunk_carries_the_thinkers_result() -> None:
     assert chunk.final
 
 
+def test_a_chunk_carries_the_ids_that_spell_its_tokens_and_the_end_of_its_piece() -> None:
+    segments = (Segment("Grüße.", 0.0, 1.5, (Word("Grüße.", 0.0, 1.5, 0.9),)),)
+    end = PieceEnd(350, ThinkerResult(text="Grüße."), segments)
+    chunk = TokenChunk(1, 2, (5, 6), output_ids=(9, 151_701, 151_702), at_ms=0, piece_end=end)
+    assert TokenChunk.from_bytes(chunk.to_bytes()) == chunk
+    assert not chunk.final
+
+
 def test_tokens_are_int32_little_endian() -> None:
     assert TokenChunk(0, 1, (258,)).to_bytes().endswith(b"\x02\x01\x00\x00")
 
@@ -32,7 +48,7 @@ def test_an_audio_chunk_survives_its_encoding() -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"\x02" + bytes(40), b"\x01\x00", TokenChunk(0, 1, (1, 2)).to_bytes()[:-1]]
+    "data", [b"", b"\x01" + bytes(40), b"\x02\x00", TokenChunk(0, 1, (1, 2)).to_bytes()[:-1]]
 )
 def test_foreign_or_short_token_bytes_are_refused(data: bytes) -> None:
     with pytest.raises(MessageError):

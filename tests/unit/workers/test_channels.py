@@ -7,9 +7,9 @@ import threading
 import pytest
 import redis
 
-from stage_pipeline.messages import AudioChunk, ThinkerResult
+from stage_pipeline.messages import AudioChunk, PieceEnd, ThinkerResult
 from workers import keys
-from workers.audio_channel import AudioChannel, AudioDropped
+from workers.audio_channel import AudioChannel, AudioDropped, AudioRestarted
 from workers.fenced_stream import FencedOff, FencedStream
 from workers.job import new_job_id
 from workers.token_channel import StreamRestarted, TokenChannel
@@ -39,7 +39,7 @@ def test_tokens_arrive_in_order_and_end_with_the_result(tokens: TokenChannel) ->
     writer = tokens.open(job_id, 1)
     writer.send([1, 2])
     writer.send([3])
-    writer.send([], ThinkerResult(text="done"))
+    writer.send([], result=ThinkerResult(text="done"))
     reader.join(timeout=5)
     assert got == [((1, 2), None), ((3,), None), ((), ThinkerResult(text="done"))]
 
@@ -50,9 +50,22 @@ def test_the_next_attempt_finds_the_tokens_of_the_one_before(tokens: TokenChanne
     second = tokens.open(job_id, 2)
     assert second.prior_tokens == (1, 2, 3)
     assert not second.finished
-    second.send([4], ThinkerResult())
+    second.send([4], result=ThinkerResult())
     assert [c.tokens for c in tokens.chunks(job_id)] == [(1, 2, 3), (4,)]
     assert tokens.open(job_id, 3).finished
+
+
+def test_the_next_attempt_finds_whole_pieces_and_the_one_under_way(tokens: TokenChannel) -> None:
+    job_id = new_job_id()
+    first = tokens.open(job_id, 1)
+    end = PieceEnd(300, ThinkerResult(text="One."))
+    first.send([1, 2], [91, 1, 2])
+    first.send([3], [3, 92], piece_end=end)
+    assert tokens.open(job_id, 2).prior_tokens == ()
+    tokens.open(job_id, 3).send([4], [93, 4])
+    third = tokens.open(job_id, 4)
+    assert third.prior_pieces == (end,)
+    assert (third.prior_tokens, third.prior_output_ids) == ((4,), (93, 4))
 
 
 def test_a_stale_writer_is_fenced_off(tokens: TokenChannel) -> None:
@@ -138,6 +151,16 @@ def test_live_audio_is_bounded_and_a_late_listener_is_told(
         list(audio.follow(job_id))
     with pytest.raises(AudioDropped):
         list(early)
+
+
+def test_a_listener_to_an_utterance_that_is_made_anew_is_told(audio: AudioChannel) -> None:
+    job_id = new_job_id()
+    listener = audio.follow(job_id)
+    audio.open(job_id, 1, 24_000).write(bytes(1000))
+    assert next(listener)
+    audio.open(job_id, 2, 24_000, afresh=True).write(bytes(1000))
+    with pytest.raises(AudioRestarted):
+        list(listener)
 
 
 def test_a_silent_channel_gives_beats(audio: AudioChannel) -> None:
