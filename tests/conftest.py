@@ -54,6 +54,17 @@ def object_store_env(tmp_path_factory: pytest.TempPathFactory, will: Will) -> It
     will.remove(store.child.pid)
 
 
+@pytest.fixture(scope="session")
+def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model directory of Step-Audio2 with few and random weights."""
+    from stage_pipeline.engines.step_audio2.make_checkpoint import PARTS
+
+    folder = tmp_path_factory.mktemp("tiny")
+    for write in PARTS:
+        write(folder, "tiny")
+    return folder
+
+
 @pytest.fixture
 def settings(broker_url: str, object_store_env: dict[str, str], tmp_path: Path) -> Settings:
     """Settings that lead to both, with a home of the test's own."""

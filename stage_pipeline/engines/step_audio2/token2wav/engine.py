@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 
 from stage_pipeline.deploy import DeployError
 from stage_pipeline.engines.step_audio2.token2wav.batcher import Batcher, Request
 from stage_pipeline.engines.step_audio2.token2wav.checkpoint import load_flow, load_hift
-from stage_pipeline.engines.step_audio2.token2wav.flow import Flow, VoiceFeatures
+from stage_pipeline.engines.step_audio2.token2wav.flow import FRAMES_PER_TOKEN, Flow, VoiceFeatures
 from stage_pipeline.engines.step_audio2.token2wav.harmonic_source import SAMPLE_RATE_HZ
 from stage_pipeline.engines.step_audio2.token2wav.noise import Noise
 from stage_pipeline.engines.step_audio2.token2wav.stream_decoder import CHUNK_POLICY, StreamDecoder
@@ -20,12 +24,19 @@ from stage_pipeline.engines.step_audio2.token2wav.voices import (
     DEFAULT_VOICE,
     VoiceShelf,
     default_prompt,
+    from_bytes,
     on_device,
+    to_bytes,
 )
 from stage_pipeline.engines.step_audio2.token2wav.whole_decoder import WholeDecoder
 from stage_pipeline.engines.step_audio2.token2wav.workload import Ask, Job, Workload
 from stage_pipeline.errors import ErrorCode, StagewaveError
-from stage_pipeline.stages import Float32Wave
+from stage_pipeline.stages import Float32Wave, own_speed_only
+
+_VOICES = 256
+"""Voices made at run time that are kept, of some 200 KB each; the others are read again when needed."""
+_CACHES = 8
+_FRAMES_A_SECOND = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +46,8 @@ class Token2WavOptions:
     of one pass over whole utterances: a pass is what a stream's window may have to wait for. ``dtype``:
     of the flow, and ``vocoder_dtype`` of the vocoder's convolutions: None for float16 where the flow's is
     that, else float32. ``guidance``: None for the checkpoint's own. ``graphs``: CUDA graphs, and
-    ``compile``: small kernels joined with ``torch.compile`` (it wants a C compiler), both on a GPU."""
+    ``compile``: small kernels joined with ``torch.compile`` (it wants a C compiler), both on a GPU.
+    ``longest_voice_s``: of prompts that come later; each stream's slot is as long as the longest prompt."""
 
     device: str = "cpu"
     dtype: torch.dtype = torch.float32
@@ -46,6 +58,7 @@ class Token2WavOptions:
     guidance: float | None = None
     graphs: bool = True
     compile: bool = True
+    longest_voice_s: float = 0.0
     vocoder_dtype: torch.dtype | None = None
 
 
@@ -75,7 +88,11 @@ class StepAudio2Token2Wav:
             raise DeployError(
                 f"flow.yaml: a lookahead of {config.encoder.lookahead} tokens is not supported"
             )
-        features = _prepared(VoiceShelf(cache / "voices", model), prompts)
+        self._shelf = VoiceShelf(cache / "voices", model)
+        features = _prepared(self._shelf, prompts)
+        self._made: OrderedDict[str, VoiceFeatures] = OrderedDict()
+        self._making = threading.Lock()
+        self._device = device
         noise = noise or Noise()
         if device.type == "cuda":
             # cuDNN's attention refuses masks whose rows are not aligned, as ours are; the others take them.
@@ -96,7 +113,8 @@ class StepAudio2Token2Wav:
             if options.compile and device.type == "cuda":
                 flow.weights.decoder.estimator.compile_blocks()
                 vocoder.compile_pointwise()
-            longest = max(voice.frames for voice in features.values())
+            longest = max(*(voice.frames for voice in features.values()), _frames(options.longest_voice_s))
+            self._longest_frames = longest
             streams = StreamDecoder(
                 flow,
                 vocoder,
@@ -106,17 +124,36 @@ class StepAudio2Token2Wav:
                 graphs=options.graphs and device.type == "cuda",
             )
             wholes = WholeDecoder(flow, vocoder, noise)
-        self._work = Workload(flow, streams, wholes, options.streams, options.whole_frames)
+        most_caches = len(features) + _CACHES
+        self._work = Workload(flow, streams, wholes, options.streams, options.whole_frames, most_caches)
         self._batcher = Batcher(self._work, options.wait_ms / 1000)
 
     def voices(self) -> tuple[str, ...]:
         return tuple(self._features)
 
-    def open(self, voice: str, seed: int) -> StepAudio2Stream:
-        features = self._features.get(voice)
-        if features is None:
+    def open(
+        self,
+        voice: str,
+        seed: int,
+        *,
+        speed: float = 1.0,
+        features: Callable[[], bytes] | None = None,
+    ) -> StepAudio2Stream:
+        if speed != 1.0:
+            raise own_speed_only()
+        found = self._features.get(voice) if features is None else self._made_voice(voice, features)
+        if found is None:
             raise StagewaveError(ErrorCode.VOICE_UNKNOWN, "there is no such voice", field="voice")
-        return StepAudio2Stream(features, seed, self._work, self._batcher)
+        return StepAudio2Stream(found, seed, self._work, self._batcher)
+
+    @property
+    def voice_tag(self) -> str:
+        return self._shelf.tag
+
+    def prepare_voice(self, prompt: bytes) -> bytes:
+        features = self._shelf.prepare(prompt)
+        self._check_length(features)
+        return to_bytes(features)
 
     def warm_up(self) -> None:
         """Prepare each voice's caches, and run every shape that streams come in."""
@@ -124,6 +161,34 @@ class StepAudio2Token2Wav:
 
     def close(self) -> None:
         self._batcher.close()
+
+    def _made_voice(self, voice: str, features: Callable[[], bytes]) -> VoiceFeatures:
+        """Streams hold their voice: one that is forgotten here while it sounds goes on."""
+        with self._making:
+            found = self._made.get(voice)
+        if found is None:
+            try:
+                read = from_bytes(features())
+            except (KeyError, SafetensorError) as error:
+                raise StagewaveError(
+                    ErrorCode.ENGINE_FAILED, "a voice's features cannot be read"
+                ) from error
+            self._check_length(read)
+            with torch.inference_mode():
+                found = on_device(read, self._device)
+        with self._making:
+            found = self._made.setdefault(voice, found)  # another thread may have been quicker
+            self._made.move_to_end(voice)
+            if len(self._made) > _VOICES:
+                self._made.popitem(last=False)
+        return found
+
+    def _check_length(self, voice: VoiceFeatures) -> None:
+        if voice.frames > self._longest_frames:
+            longest_s = self._longest_frames / _FRAMES_A_SECOND
+            raise StagewaveError(
+                ErrorCode.AUDIO_TOO_LONG, f"a voice may last {longest_s:.1f} s at most here", field="voice"
+            )
 
 
 class StepAudio2Stream:
@@ -181,6 +246,11 @@ class StepAudio2Stream:
             self._request = None
         if wave is not None and len(wave):
             yield wave
+
+
+def _frames(prompt_s: float) -> int:
+    # One token more than fits: the tokenizer rounds up.
+    return math.ceil(prompt_s * _FRAMES_A_SECOND) + FRAMES_PER_TOKEN if prompt_s else 0
 
 
 def _vocoder_dtype(options: Token2WavOptions) -> torch.dtype:

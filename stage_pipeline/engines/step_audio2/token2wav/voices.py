@@ -6,6 +6,7 @@ import hashlib
 import io
 import os
 import tempfile
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -25,28 +26,17 @@ from stage_pipeline.engines.step_audio2.token2wav.prompt import (
     PromptWave,
 )
 from stage_pipeline.errors import ErrorCode, StagewaveError
+from stage_pipeline.voice_check import LONGEST_S, LOWEST_RATE_HZ, check_wave, rate_too_low
 
 DEFAULT_VOICE = "default"
 DEFAULT_VARIABLE = "STEP_AUDIO2_DEFAULT_PROMPT_WAV"
 _DEFAULT_PLACES = ("assets/default_female.wav", "default_female.wav")
 
-# Below 2 s there is too little to hear a voice by (and the DiT wants 100 frames to hold on to); above
-# 16.9 s the official caches of 1000 frames overflow while streaming.
-SHORTEST_S = 2.0
-LONGEST_S = 16.9
 LONGEST_FRAMES = 846
-# The prompt mel reaches 8 kHz.
-_LOWEST_RATE_HZ, _HIGHEST_RATE_HZ = 16_000, 192_000
+"""Of a prompt of ``LONGEST_S``."""
+_HIGHEST_RATE_HZ = 192_000
 _MOST_CHANNELS = 8
 _LARGEST_BYTES = 64 * 2**20
-# A prompt is refused when its loudest moment is fainter than -34 dB, when more than 1 % of it is clipped,
-# or when less than 30 % of its pieces of 25 ms are within 35 dB of the loudest one.
-_FAINTEST_PEAK = 0.02
-_CLIPPED = 0.999
-_MOST_CLIPPED = 0.01
-_PIECE_S = 0.025
-_QUIET = 10 ** (-35 / 20)
-_LEAST_SPOKEN = 0.3
 
 _FORMAT = b"stagewave voice 1"
 
@@ -67,51 +57,40 @@ def default_prompt(model: Path, environ: Mapping[str, str]) -> Path:
 
 def read_prompt(data: bytes) -> PromptWave:
     """Decode and check a prompt. Raises ``StagewaveError`` that says what is wrong with it."""
-    if len(data) > _LARGEST_BYTES:
-        raise _refused(ErrorCode.TOO_LARGE, f"a voice's file is larger than {_LARGEST_BYTES // 2**20} MiB")
     try:
-        with soundfile.SoundFile(io.BytesIO(data)) as file:
-            rate_hz, channels, frames = file.samplerate, file.channels, file.frames
-            if not _LOWEST_RATE_HZ <= rate_hz <= _HIGHEST_RATE_HZ:
-                raise _refused(
-                    ErrorCode.INVALID_REQUEST,
-                    f"a voice has {rate_hz} Hz; it must have {_LOWEST_RATE_HZ} to {_HIGHEST_RATE_HZ} Hz",
-                )
-            if channels > _MOST_CHANNELS:
-                raise _refused(
-                    ErrorCode.INVALID_REQUEST, f"a voice has more than {_MOST_CHANNELS} channels"
-                )
-            if frames > round(LONGEST_S * rate_hz):
-                raise _refused(ErrorCode.AUDIO_TOO_LONG, f"a voice may last {LONGEST_S} s at most")
-            samples = file.read(dtype="float32", always_2d=True)
+        return _read(data)
+    except StagewaveError as error:
+        error.field = "voice"
+        raise
     except soundfile.LibsndfileError as error:
-        raise _refused(ErrorCode.NOT_AUDIO, "a voice's file is not a wav or flac file") from error
-    _check(samples, rate_hz)
-    return PromptWave(np.clip(samples, -1, 1), rate_hz)
+        raise StagewaveError(
+            ErrorCode.NOT_AUDIO, "a voice's file is not a wav or flac file", field="voice"
+        ) from error
 
 
-def _check(samples: np.ndarray[tuple[int, int], np.dtype[np.float32]], rate_hz: int) -> None:
-    if not len(samples):
-        raise _refused(ErrorCode.AUDIO_EMPTY, "a voice has no samples")
-    if len(samples) < SHORTEST_S * rate_hz:
-        raise _refused(ErrorCode.INVALID_REQUEST, f"a voice must last {SHORTEST_S} s at least")
+def _read(data: bytes) -> PromptWave:
+    if len(data) > _LARGEST_BYTES:
+        raise StagewaveError(
+            ErrorCode.TOO_LARGE, f"a voice's file is larger than {_LARGEST_BYTES // 2**20} MiB"
+        )
+    with soundfile.SoundFile(io.BytesIO(data)) as file:
+        rate_hz, channels, frames = file.samplerate, file.channels, file.frames
+        if rate_hz < LOWEST_RATE_HZ:
+            raise rate_too_low(rate_hz)
+        if rate_hz > _HIGHEST_RATE_HZ:
+            raise StagewaveError(ErrorCode.INVALID_REQUEST, f"a voice has more than {_HIGHEST_RATE_HZ} Hz")
+        if channels > _MOST_CHANNELS:
+            raise StagewaveError(
+                ErrorCode.INVALID_REQUEST, f"a voice has more than {_MOST_CHANNELS} channels"
+            )
+        if frames > round(LONGEST_S * rate_hz):
+            raise StagewaveError(ErrorCode.AUDIO_TOO_LONG, f"a voice may last {LONGEST_S} s at most")
+        samples = file.read(dtype="float32", always_2d=True)
     if not np.isfinite(samples).all():
-        raise _refused(ErrorCode.NOT_AUDIO, "a voice has samples that are no numbers")
+        raise StagewaveError(ErrorCode.NOT_AUDIO, "a voice has samples that are no numbers")
     # The first channel alone is what the tokens and the embedding come from.
-    size = np.abs(samples[:, 0])
-    if size.max() < _FAINTEST_PEAK:
-        raise _refused(ErrorCode.INVALID_REQUEST, "a voice is silent or too faint in its first channel")
-    if (size >= _CLIPPED).mean() > _MOST_CLIPPED:
-        raise _refused(ErrorCode.INVALID_REQUEST, "a voice is clipped: record it at a lower level")
-    piece = round(_PIECE_S * rate_hz)
-    pieces = size[: len(size) // piece * piece].reshape(-1, piece)
-    loudness = np.sqrt(np.square(pieces, dtype=np.float64).mean(1))
-    if (loudness > loudness.max() * _QUIET).mean() < _LEAST_SPOKEN:
-        raise _refused(ErrorCode.INVALID_REQUEST, "a voice is silent for most of its time")
-
-
-def _refused(code: ErrorCode, message: str) -> StagewaveError:
-    return StagewaveError(code, message, field="voice")
+    check_wave(samples[:, 0], rate_hz)
+    return PromptWave(np.clip(samples, -1, 1), rate_hz)
 
 
 class VoiceShelf:
@@ -125,6 +104,7 @@ class VoiceShelf:
         self._folder = folder
         self._model = model / "token2wav"
         self._models: PromptModels | None = None
+        self._lock = threading.Lock()
         self._models_hash = b""
 
     def voice(self, data: bytes) -> VoiceFeatures:
@@ -134,23 +114,41 @@ class VoiceShelf:
         kept = self._load(key)
         if kept is not None:
             return kept
-        prompt = read_prompt(data)
-        if self._models is None:
-            self._models = PromptModels(self._model)
-        features = self._models.prepare(prompt)
-        if not len(features.tokens) or features.frames > LONGEST_FRAMES:
-            raise _refused(ErrorCode.INVALID_REQUEST, "a voice could not be turned into speech tokens")
+        features = self.prepare(data)
         self._keep(key, features)
         return features
 
+    def prepare(self, data: bytes) -> VoiceFeatures:
+        """As ``voice``, and nothing is kept here. One at a time."""
+        prompt = read_prompt(data)
+        with self._lock:
+            if self._models is None:
+                self._models = PromptModels(self._model)
+            features = self._models.prepare(prompt)
+        if not len(features.tokens) or features.frames > LONGEST_FRAMES:
+            raise StagewaveError(
+                ErrorCode.INVALID_REQUEST, "a voice could not be turned into speech tokens", field="voice"
+            )
+        return features
+
+    @property
+    def tag(self) -> str:
+        """Names the models: what they prepare is of no use to others."""
+        return self._of_models().hexdigest()[:32]
+
     def _key(self, data: bytes) -> str:
+        digest = self._of_models()
+        digest.update(hashlib.sha256(data).digest())
+        return digest.hexdigest()
+
+    def _of_models(self) -> hashlib._Hash:
         if not self._models_hash:
             for name in (TOKENIZER_FILE, EMBEDDING_FILE):
                 path = self._model / name
                 if path.is_file():
                     with path.open("rb") as file:
                         self._models_hash += hashlib.file_digest(file, "sha256").digest()
-        return hashlib.sha256(_FORMAT + self._models_hash + hashlib.sha256(data).digest()).hexdigest()
+        return hashlib.sha256(_FORMAT + self._models_hash)
 
     def _load(self, key: str) -> VoiceFeatures | None:
         try:
@@ -161,18 +159,12 @@ class VoiceShelf:
         if hashlib.sha256(stored).hexdigest() != promised:
             return None
         try:
-            tensors = safetensors.torch.load(stored)
-            return VoiceFeatures(tensors["tokens"], tensors["mel"], tensors["embedding"])
+            return from_bytes(stored)
         except (KeyError, safetensors.SafetensorError):
             return None
 
     def _keep(self, key: str, voice: VoiceFeatures) -> None:
-        tensors: dict[str, Tensor] = {
-            "tokens": voice.tokens,
-            "mel": voice.mel,
-            "embedding": voice.embedding,
-        }
-        stored = safetensors.torch.save({name: tensor.contiguous() for name, tensor in tensors.items()})
+        stored = to_bytes(voice)
         self._folder.mkdir(parents=True, exist_ok=True)
         # The hash last: without it, or with that of another worker's equal file, nothing wrong is ever
         # read.
@@ -183,6 +175,19 @@ class VoiceShelf:
         with tempfile.NamedTemporaryFile(dir=self._folder, delete=False) as file:
             file.write(data)
         os.replace(file.name, self._folder / name)
+
+
+def to_bytes(voice: VoiceFeatures) -> bytes:
+    """As a safetensors file."""
+    tensors: dict[str, Tensor] = {"tokens": voice.tokens, "mel": voice.mel, "embedding": voice.embedding}
+    stored: bytes = safetensors.torch.save({name: tensor.contiguous() for name, tensor in tensors.items()})
+    return stored
+
+
+def from_bytes(stored: bytes) -> VoiceFeatures:
+    """Raises ``KeyError`` or ``SafetensorError`` for anything else."""
+    tensors = safetensors.torch.load(stored)
+    return VoiceFeatures(tensors["tokens"], tensors["mel"], tensors["embedding"])
 
 
 def on_device(voice: VoiceFeatures, device: torch.device) -> VoiceFeatures:

@@ -142,7 +142,7 @@ class Streams:
 
 @pytest.fixture
 def workload():
-    return Workload(None, Streams(), None, most_streams=2, most_frames=1000)
+    return Workload(None, Streams(), None, most_streams=2, most_frames=1000, most_caches=2)
 
 
 def waiting(voice, *asks):

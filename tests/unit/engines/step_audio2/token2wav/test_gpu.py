@@ -17,7 +17,7 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU"),
 ]
 
-GOLDENS = Path(__file__).parents[3] / "goldens"
+GOLDENS = Path(__file__).parents[4] / "goldens"
 
 
 def tokens_of(seed, count):
