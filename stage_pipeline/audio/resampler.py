@@ -18,13 +18,13 @@ class Resampler:
 
     def __init__(self, in_hz: int, out_hz: int) -> None:
         self.in_hz = in_hz
-        self._out_hz = out_hz
+        self.out_hz = out_hz
         self._resampler = av.AudioResampler(format="flt", layout="mono", rate=out_hz)
         self._in_samples = 0
         self._out_samples = 0
 
     def feed(self, wave: Float32Wave) -> Float32Wave:
-        if self.in_hz == self._out_hz or not len(wave):
+        if self.in_hz == self.out_hz or not len(wave):
             return wave
         frame = av.AudioFrame.from_ndarray(np.ascontiguousarray(wave[None]), format="flt", layout="mono")
         frame.sample_rate = self.in_hz
@@ -39,7 +39,7 @@ class Resampler:
             return np.zeros(0, np.float32)
         rest = _join(self._resampler.resample(None))
         # Of less than its filter's length, a millisecond or so, libswresample gives nothing.
-        least = max(1, self._in_samples * self._out_hz // self.in_hz)
+        least = max(1, self._in_samples * self.out_hz // self.in_hz)
         missing = least - self._out_samples - len(rest)
         return np.pad(rest, (0, max(0, missing)))
 

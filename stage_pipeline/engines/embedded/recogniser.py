@@ -20,21 +20,15 @@ from stage_pipeline.stages import THINKER_RATE_HZ, Float32Wave, Segment, Word
 
 WhisperTask = Literal["transcribe", "translate"]
 
-# Audio is recognised in blocks, so that memory, and the time until an abort is seen, do not grow with it.
-_BLOCK_S = 120
-# A block ends at the quietest place of its last part.
-_CUT_S = 20
-_CUT_FRAME_S = 0.05
-
 # Widths above 1 cost a tenth more time on base and get punctuation and rare words right.
 _BEAM_SIZE = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What was recognised at one step; ``segment`` is None where a stretch held no speech."""
+    """What was recognised at one step."""
 
-    segment: Segment | None
+    segment: Segment
     text_tokens: int
     progress: float
 
@@ -72,42 +66,36 @@ class Recogniser:
             pass
 
     def detect(self, audio: Float32Wave) -> Language | None:
-        """The language of the first speech in a recording; None without any."""
-        for start, stop in _blocks(audio):
-            block = audio[start:stop]
-            if speech := get_speech_timestamps(block):
-                # From the features of all of it, as recognition does, so that the first window is the same
-                # one.
-                features = self._model.feature_extractor(_only(block, speech))
-                code, probability, _ = self._model.detect_language(features=features)
-                return Language(code, float(probability))
-        return None
+        """The language of a recording; None when nothing is spoken."""
+        speech = get_speech_timestamps(audio)
+        if not speech:
+            return None
+        # From the features of all of it, as recognition does, so that the first window is the same one.
+        features = self._model.feature_extractor(_only(audio, speech))
+        code, probability, _ = self._model.detect_language(features=features)
+        return Language(code, float(probability))
 
     def hear(self, audio: Float32Wave, task: WhisperTask, language: str, *, words: bool) -> Iterator[Heard]:
-        """Recognise float32 ``[samples]`` at 16 kHz, segment by segment, with times in the whole recording.
+        """Recognise float32 ``[samples]`` at 16 kHz, segment by segment.
 
         Times never run backwards and stay inside the recording.
         """
         total_s = len(audio) / THINKER_RATE_HZ
         last_s = 0.0
-        for start, stop in _blocks(audio):
-            block = audio[start:stop]
-            offset_s = start / THINKER_RATE_HZ
-            for found, tokens in self._decode(block, task, language, words=words):
-                segment = _within(found, offset_s, last_s, total_s)
-                last_s = segment.end_s
-                yield Heard(segment, tokens, min(segment.end_s / total_s, 1.0))
-            yield Heard(None, 0, stop / len(audio))
+        for found, tokens in self._decode(audio, task, language, words=words):
+            segment = _straight(found, last_s, total_s)
+            last_s = segment.end_s
+            yield Heard(segment, tokens, min(segment.end_s / total_s, 1.0))
 
     def _decode(
-        self, block: Float32Wave, task: WhisperTask, language: str, *, words: bool
+        self, audio: Float32Wave, task: WhisperTask, language: str, *, words: bool
     ) -> Iterator[tuple[Segment, int]]:
-        speech = get_speech_timestamps(block)
+        speech = get_speech_timestamps(audio)
         if not speech:
             return
         # Silence is cut out here rather than by the library's own filter, which would look for it twice.
         segments, _ = self._model.transcribe(
-            _only(block, speech),
+            _only(audio, speech),
             task=task,
             language=language,
             beam_size=_BEAM_SIZE,
@@ -141,28 +129,8 @@ class _EncodeOnce(WhisperModel):  # type: ignore[misc]  # the library has no typ
         return encoded
 
 
-def _blocks(audio: Float32Wave) -> Iterator[tuple[int, int]]:
-    """Sample ranges of at most ``_BLOCK_S``, each ending where it is quiet."""
-    start, size = 0, _BLOCK_S * THINKER_RATE_HZ
-    while len(audio) - start > size:
-        stop = start + _quietest(audio[start : start + size])
-        yield start, stop
-        start = stop
-    if len(audio) > start:
-        yield start, len(audio)
-
-
-def _quietest(block: Float32Wave) -> int:
-    frame = round(_CUT_FRAME_S * THINKER_RATE_HZ)
-    tail = block[-_CUT_S * THINKER_RATE_HZ :]
-    frames = tail[: len(tail) // frame * frame].reshape(-1, frame)
-    # Smoothed over several frames: a pause between sentences is longer than one between sounds.
-    loudness = np.convolve(np.abs(frames).mean(axis=1), np.ones(7), mode="same")
-    return len(block) - len(tail) + int(np.argmin(loudness)) * frame + frame // 2
-
-
-def _only(block: Float32Wave, speech: list[dict[str, int]]) -> Float32Wave:
-    return np.concatenate([block[part["start"] : part["end"]] for part in speech])
+def _only(audio: Float32Wave, speech: list[dict[str, int]]) -> Float32Wave:
+    return np.concatenate([audio[part["start"] : part["end"]] for part in speech])
 
 
 def _segment(found: object) -> Segment:
@@ -173,11 +141,11 @@ def _segment(found: object) -> Segment:
     return Segment(str(found.text), float(found.start), float(found.end), words)  # type: ignore[attr-defined]  # untyped
 
 
-def _within(segment: Segment, offset_s: float, earliest_s: float, latest_s: float) -> Segment:
-    """Move a block's times into the recording, and straighten what Whisper's rounding makes overlap."""
+def _straight(segment: Segment, earliest_s: float, latest_s: float) -> Segment:
+    """What Whisper's rounding makes overlap follows each other."""
 
     def clamp(time_s: float, least_s: float) -> float:
-        return round(min(max(time_s + offset_s, least_s), latest_s), 3)
+        return round(min(max(time_s, least_s), latest_s), 3)
 
     words = []
     at_s = earliest_s

@@ -45,6 +45,9 @@ class EmbeddedThinker:
 
     resumes_from_tokens = True
     chunk_policy = CHUNK_POLICY
+    longest_text_chars = None
+    # Whisper's window is 30 seconds: what is longer would be cut again, and anywhere.
+    longest_audio_s = 28.0
 
     def __init__(
         self, cache: Path, *, workers: int, audio_out_s: float, sampling: Mapping[str, object]
@@ -143,10 +146,9 @@ class EmbeddedThinker:
             text = _Joined()
             for heard in self._recogniser.hear(audio, task, language, words=request.word_timestamps):
                 text_tokens += heard.text_tokens
-                segment = heard.segment
                 yield ThinkerDelta(
-                    text=text.next(segment.text) if segment else "",
-                    segments=(_stripped(segment),) if segment else (),
+                    text=text.next(heard.segment.text),
+                    segments=(_stripped(heard.segment),),
                     progress=heard.progress,
                 )
         yield ThinkerDelta(
@@ -183,9 +185,9 @@ class EmbeddedThinker:
         held = ""
         for heard in heard_all:
             text_tokens += heard.text_tokens
-            words = spoken.next(heard.segment.text) if heard.segment else ""
+            words = spoken.next(heard.segment.text)
             held += words
-            segments = (_stripped(heard.segment),) if heard.segment and not translate else ()
+            segments = () if translate else (_stripped(heard.segment),)
             yield ThinkerDelta(
                 text=words,
                 source_text="" if translate else words,
@@ -207,8 +209,8 @@ class EmbeddedThinker:
             ):
                 text_tokens += heard.text_tokens
                 yield ThinkerDelta(
-                    source_text=source.next(heard.segment.text) if heard.segment else "",
-                    segments=(_stripped(heard.segment),) if heard.segment else (),
+                    source_text=source.next(heard.segment.text),
+                    segments=(_stripped(heard.segment),),
                     progress=share + heard.progress * share,
                 )
         yield ThinkerDelta(

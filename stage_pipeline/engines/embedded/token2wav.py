@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,10 +15,11 @@ import onnxruntime as ort
 from stage_pipeline.deploy import DeployError
 from stage_pipeline.engines.embedded.cores import usable_cores
 from stage_pipeline.engines.embedded.crew import Crew
+from stage_pipeline.engines.embedded.free_memory import give_back
 from stage_pipeline.engines.embedded.model_files import voice_folder
 from stage_pipeline.engines.embedded.tokens import BEGIN, CHUNK_POLICY, END, PAD, PAUSE, PAUSE_S, PHONEMES
 from stage_pipeline.errors import ErrorCode, StagewaveError
-from stage_pipeline.stages import Float32Wave
+from stage_pipeline.stages import Float32Wave, no_new_voices
 
 BUILT_IN_VOICES = ("joe",)
 
@@ -35,6 +36,9 @@ _BLOCK = 192
 _LEAD_S = 0.03
 _QUIET = 0.005
 
+_ROUNDED_UP = 0.31
+_SHORTEST = 0.1
+
 # It speaks at -27 dB, lower than what people send: raised, and what would then be too loud is bent.
 _GAIN = 1.7
 _KNEE = 0.8
@@ -44,6 +48,7 @@ class EmbeddedToken2Wav:
     """Stage 1 on a CPU: one thread a stream, at most one stream a core computing at a time."""
 
     chunk_policy = CHUNK_POLICY
+    voice_tag = ""
 
     def __init__(self, cache: Path, voices: dict[str, str]) -> None:
         """``voices``: names that clients use, to built-in voices. Raises ``DeployError`` for any other."""
@@ -59,11 +64,22 @@ class EmbeddedToken2Wav:
         }
         self.sample_rate = next(iter(self._loaded.values())).sample_rate
 
-    def open(self, voice: str, seed: int) -> EmbeddedStream:
+    def open(
+        self,
+        voice: str,
+        seed: int,
+        *,
+        speed: float = 1.0,
+        features: Callable[[], bytes] | None = None,
+    ) -> EmbeddedStream:
         built_in = self._voices.get(voice)
         if built_in is None:
             raise StagewaveError(ErrorCode.VOICE_UNKNOWN, "there is no such voice", field="voice")
-        return EmbeddedStream(self._loaded[built_in], seed)
+        return EmbeddedStream(self._loaded[built_in], seed, speed)
+
+    def prepare_voice(self, prompt: bytes) -> bytes:
+        """VITS speaks with the voice it was trained on."""
+        raise no_new_voices()
 
     def voices(self) -> tuple[str, ...]:
         return tuple(self._voices)
@@ -81,8 +97,9 @@ class EmbeddedStream:
     """One utterance. What a clause sounds like depends on its tokens, the seed, and its place in the
     utterance, and on nothing else: not on how the tokens came, nor on what runs beside it."""
 
-    def __init__(self, voice: Voice, seed: int) -> None:
+    def __init__(self, voice: Voice, seed: int, speed: float) -> None:
         self._voice = voice
+        self._speed = speed
         self._seed = seed & 0xFFFF_FFFF_FFFF_FFFF
         self._clause = 0
         self._held: tuple[int, ...] = ()
@@ -108,13 +125,17 @@ class EmbeddedStream:
             noise = np.random.default_rng((self._seed, self._clause))
             first = self._clause == 0
             self._clause += 1
-            for wave in self._voice.say(clause, noise, first=first):
+            for wave in self._voice.say(clause, noise, first=first, speed=self._speed):
                 if self._closed:
                     return
                 yield wave
 
     def close(self) -> None:
-        self._closed = True
+        if not self._closed:
+            self._closed = True
+            # Every clause has blocks of other sizes, so what one leaves free fits the next one badly:
+            # without this a process grows to more than twice its size.
+            give_back()
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,16 +165,16 @@ class Voice:
         self._frames_in, self._mask_in = (tensor.name for tensor in self._decoder.get_inputs())
 
     def say(
-        self, clause: tuple[int, ...], noise: np.random.Generator, *, first: bool
+        self, clause: tuple[int, ...], noise: np.random.Generator, *, first: bool, speed: float = 1.0
     ) -> Iterator[Float32Wave]:
         """Voice one clause (pauses first, ``END`` last) in blocks; ``first`` of its utterance or not."""
-        pause_s = PAUSE_S * clause.count(PAUSE)
+        pause_s = PAUSE_S * clause.count(PAUSE) / speed
         if pause_s:
             yield np.zeros(round(pause_s * self.sample_rate), np.float32)
         phonemes = [token for token in clause if token < PHONEMES]
         if not any(token > END for token in phonemes):
             return
-        frames = self._crew.run(lambda: self._latent_frames(phonemes, noise), urgent=first)
+        frames = self._crew.run(lambda: self._latent_frames(phonemes, noise, speed), urgent=first)
         count = frames.shape[2]
         silent = True
         for start, stop in _blocks(count, first=first):
@@ -164,17 +185,18 @@ class Voice:
             if len(wave):
                 yield _louder(wave)
 
-    def _latent_frames(self, phonemes: list[int], noise: np.random.Generator) -> npt.NDArray[np.float32]:
+    def _latent_frames(
+        self, phonemes: list[int], noise: np.random.Generator, speed: float
+    ) -> npt.NDArray[np.float32]:
         """float32 ``[1, channels, frames]``: the prior's mean and deviation with noise of ours."""
         size = len(phonemes)
+        length = self._scales.length * _stretch(speed)
         mean, log_deviation = self._frontend.run(
             None,
             {
                 "input": np.array([phonemes], np.int64),
                 "input_lengths": np.array([size], np.int64),
-                "scales": np.array(
-                    [self._scales.frames, self._scales.length, self._scales.durations], np.float32
-                ),
+                "scales": np.array([self._scales.frames, length, self._scales.durations], np.float32),
                 self._duration_noise: noise.standard_normal((1, 2, size), dtype=np.float32),
             },
         )
@@ -210,6 +232,12 @@ def _blocks(count: int, *, first: bool) -> Iterator[tuple[int, int]]:
             stop = count
         yield start, stop
         start = stop
+
+
+def _stretch(speed: float) -> float:
+    """What the durations are to be multiplied with. The model rounds each of them up, which at its own
+    speed is a quarter of the whole; and each has a frame at least, so twice as fast is about all."""
+    return max((1 + _ROUNDED_UP) / speed - _ROUNDED_UP, _SHORTEST)
 
 
 def _louder(wave: Float32Wave) -> Float32Wave:

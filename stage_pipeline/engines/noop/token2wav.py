@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from stage_pipeline.deploy import DeployError
 from stage_pipeline.engines.noop.thinker import CHUNK_POLICY
 from stage_pipeline.errors import ErrorCode, StagewaveError
-from stage_pipeline.stages import Float32Wave
+from stage_pipeline.stages import Float32Wave, own_speed_only
 
 SAMPLES_PER_TOKEN = 960
+MADE_LOUDNESS = 0.5
 
 
 class NoopToken2Wav:
     """960 samples of a quiet tone a token, at 24 kHz, whatever the seed.
 
     A voice is how long a token takes: ``voices: {default: "0", slow: "4"}``, in milliseconds. Raises
-    ``DeployError`` for one that is no number.
+    ``DeployError`` for one that is no number. A voice made at run time is half as loud.
     """
 
     sample_rate = 24_000
     chunk_policy = CHUNK_POLICY
+    voice_tag = "noop"
 
     def __init__(self, voices: dict[str, str]) -> None:
         for name, ms in voices.items():
@@ -31,10 +34,26 @@ class NoopToken2Wav:
                 raise DeployError(f"voices.{name}: a voice of the noop engine is a number of milliseconds")
         self._delays_s = {name: int(ms) / 1000 for name, ms in (voices or {"default": "0"}).items()}
 
-    def open(self, voice: str, seed: int) -> NoopStream:
+    def open(
+        self,
+        voice: str,
+        seed: int,
+        *,
+        speed: float = 1.0,
+        features: Callable[[], bytes] | None = None,
+    ) -> NoopStream:
+        if speed != 1.0:
+            raise own_speed_only()
+        if features is not None:
+            if len(features()) != hashlib.sha256().digest_size:
+                raise StagewaveError(ErrorCode.ENGINE_FAILED, "these are no features of a voice")
+            return NoopStream(0.0, MADE_LOUDNESS)
         if voice not in self._delays_s:
             raise StagewaveError(ErrorCode.VOICE_UNKNOWN, "there is no such voice", field="voice")
         return NoopStream(self._delays_s[voice])
+
+    def prepare_voice(self, prompt: bytes) -> bytes:
+        return hashlib.sha256(prompt).digest()
 
     def voices(self) -> tuple[str, ...]:
         return tuple(self._delays_s)
@@ -49,8 +68,9 @@ class NoopToken2Wav:
 class NoopStream:
     """One utterance. Lookahead is held back until it comes again as the head of the next window."""
 
-    def __init__(self, delay_s: float) -> None:
+    def __init__(self, delay_s: float, loudness: float = 1.0) -> None:
         self._delay_s = delay_s
+        self._loudness = np.float32(loudness)
         self._position = 0
 
     def feed(self, tokens: tuple[int, ...], final: bool) -> Iterator[Float32Wave]:
@@ -58,7 +78,7 @@ class NoopStream:
         for token in voiced:
             if self._delay_s:
                 time.sleep(self._delay_s)
-            wave = tone(token, self._position)
+            wave = tone(token, self._position) * self._loudness
             self._position += 1
             yield wave
 

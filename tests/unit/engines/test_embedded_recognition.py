@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import threading
-import time
 from typing import Any
 
 import jiwer
@@ -115,13 +114,13 @@ def test_where_nobody_speaks_no_word_is_invented(thinker: EmbeddedThinker, what:
 
 
 def test_speech_after_a_long_silence_has_its_place(thinker: EmbeddedThinker, beckett: Float32Wave) -> None:
-    audio = np.concatenate([np.zeros(130 * RATE_HZ, np.float32), beckett])
+    audio = np.concatenate([np.zeros(15 * RATE_HZ, np.float32), beckett])
 
     deltas = run(thinker, Task.ASR, audio, word_timestamps=True)
 
     assert jiwer.wer(BECKETT, plain(text_of(deltas))) <= 0.1
     words = [word for delta in deltas for segment in delta.segments for word in segment.words]
-    assert 129.9 <= words[0].start_s < words[-1].end_s <= len(audio) / RATE_HZ
+    assert 14.9 <= words[0].start_s < words[-1].end_s <= len(audio) / RATE_HZ
 
 
 def test_many_at_a_time_hear_what_each_hears_alone(thinker: EmbeddedThinker, beckett: Float32Wave) -> None:
@@ -142,17 +141,12 @@ def test_many_at_a_time_hear_what_each_hears_alone(thinker: EmbeddedThinker, bec
 
 
 def test_an_abort_ends_recognition_within_a_step(thinker: EmbeddedThinker, two_cities: Float32Wave) -> None:
-    audio = np.tile(two_cities, 8)
-    deltas = thinker.generate(GenerateRequest("long", Task.ASR, audio=audio, language="en"))
-    next(deltas)
-    threading.Timer(0.5, thinker.abort, args=("long",)).start()
+    deltas = thinker.generate(GenerateRequest("long", Task.ASR, audio=two_cities, language="en"))
+    heard = next(delta for delta in deltas if delta.segments)
+    thinker.abort("long")
 
-    began = time.perf_counter()
-    rest = list(deltas)
-
-    # The whole of it, six minutes, would take half a minute.
-    assert time.perf_counter() - began < 10
-    assert all(delta.finish_reason is None for delta in rest)
+    assert list(deltas) == []
+    assert heard.progress and heard.progress < 0.5
 
 
 def test_no_samples_are_a_typed_error(thinker: EmbeddedThinker) -> None:

@@ -32,6 +32,20 @@ def test_as_many_tokens_as_the_text_asks_for(noop: Thinker) -> None:
     assert deltas[-1].usage.audio_tokens == 50
 
 
+def test_an_engine_that_hangs_holds_up_all_that_runs_in_it(noop: Thinker) -> None:
+    hangs = noop.generate(GenerateRequest("a", Task.TTS, text="tokens=2 hang_ms=300"))
+    beside = noop.generate(GenerateRequest("b", Task.TTS, text="tokens=50 delay_ms=1"))
+    next(beside)
+    next(hangs)
+    hanging = threading.Thread(target=lambda: list(hangs))
+    began = time.monotonic()
+    hanging.start()
+    time.sleep(0.05)
+    list(beside)
+    assert time.monotonic() - began > 0.25
+    hanging.join()
+
+
 def test_a_new_attempt_goes_on_after_the_last_token(noop: Thinker) -> None:
     request = GenerateRequest("a", Task.TTS, text="tokens=50", prior_tokens=tuple(range(20)))
 
