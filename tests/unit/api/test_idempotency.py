@@ -3,9 +3,9 @@ import io
 import pytest
 
 from api.idempotency import idempotency_of
-from api.input_audio import SentBytes
-from api.job_request import parse_request
 from stage_pipeline.errors import StagewaveError
+from workers.input_audio import SentBytes
+from workers.job_request import parse_request
 
 
 def fingerprint(fields, audio=None, from_form=False) -> str:

@@ -1,9 +1,9 @@
 import pytest
 
-from api.openai_body import parse_body
 from api.openai_chat_request import ChatRequest, job_fields, turn_of
 from stage_pipeline.errors import StagewaveError
 from stage_pipeline.stages import Task
+from workers.openai_body import parse_body
 
 URL = {"type": "audio_url", "audio_url": {"url": "https://example.com/a.wav"}}
 BEGIN = {"role": "assistant", "content": "<tts_start>"}

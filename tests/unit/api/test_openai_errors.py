@@ -1,13 +1,8 @@
 import pytest
 
-from api.openai_errors import (
-    UnsupportedValue,
-    fields_named,
-    is_openai_path,
-    openai_error_of,
-    openai_status,
-)
+from api.openai_errors import is_openai_path, openai_error_of, openai_status
 from stage_pipeline.errors import ErrorCode, StagewaveError
+from workers.openai_body import UnsupportedValue, fields_named
 
 
 @pytest.mark.parametrize(

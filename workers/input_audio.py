@@ -8,8 +8,8 @@ import os
 from dataclasses import dataclass
 from typing import IO
 
-from api.data_url import decode_data_url
 from stage_pipeline.errors import ErrorCode, StagewaveError
+from workers.data_url import decode_data_url
 from workers.job import AudioSource
 from workers.net_guard import check_url
 from workers.settings import Settings
@@ -60,16 +60,16 @@ def named_audio(url: str, settings: Settings) -> NamedOrSent:
         data = decode_data_url(url, settings.max_upload_bytes)
         return SentBytes(io.BytesIO(data), len(data), FIELD)
     if scheme == "s3":
-        return AudioSource("s3", key=_own_key(url, settings))
+        return AudioSource("s3", key=named_object(url, settings, FIELD))
     check_url(settings, url, FIELD)
     return AudioSource("url", url=url)
 
 
-def _own_key(url: str, settings: Settings) -> str:
-    """The key of ``s3://bucket/key``, if it is one that jobs may name. Whether it exists is not looked
+def named_object(url: str, settings: Settings, field: str) -> str:
+    """The key of ``s3://bucket/key``, if it is one that clients may name. Whether it exists is not looked
     at here: the answer is the same for all that may be named, and the same for all that may not."""
     bucket, _, key = url[len("s3://") :].partition("/")
-    plain = all(" " < c != "\x7f" and c != "\\" for c in key) and len(key.encode()) <= 1024
+    plain = all(" " <= c != "\x7f" and c != "\\" for c in key) and len(key.encode()) <= 1024
     steps = key.split("/")
     if (
         url[:5].lower() != "s3://"
@@ -78,5 +78,5 @@ def _own_key(url: str, settings: Settings) -> str:
         or any(step in ("", ".", "..") for step in steps)
         or not any(key.startswith(prefix) for prefix in settings.s3_input_prefixes)
     ):
-        raise StagewaveError(ErrorCode.URL_NOT_ALLOWED, "jobs may not name this object", field=FIELD)
+        raise StagewaveError(ErrorCode.URL_NOT_ALLOWED, "this object may not be named", field=field)
     return key

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
-from api.faults import Fault, InvalidRequest
 from stage_pipeline.deploy import DeployConfig
 from stage_pipeline.errors import ErrorCode, StagewaveError
-from stage_pipeline.stages import Task
+from stage_pipeline.stages import Task, own_speed_only
+from workers.faults import Fault, InvalidRequest
 from workers.job import DEFAULT_WEBHOOK_EVENTS, AudioSource, JobSpec, WebhookTarget
 from workers.net_guard import URL_CHARS, check_url
 from workers.settings import Settings
+from workers.voice import DEFAULT_VOICE
 from workers.webhook_sender import is_webhook_secret
 
 MAX_METADATA_BYTES = 16 * 1024
 MAX_INSTRUCTIONS_CHARS = 4_000
-DEFAULT_VOICE = "default"
 SEED_LIMIT = 2**32
 JSON_FIELDS = frozenset({"metadata", "webhook", "sampling_params_list"})
 """Fields that a form carries as JSON text."""
@@ -36,19 +36,24 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class WebhookRequest(_Strict):
-    """Who is told when something becomes of the job."""
+class WebhookTo(_Strict):
+    """Where webhooks go."""
 
     url: str = Field(min_length=1, max_length=URL_CHARS, description="An http or https URL.")
-    events: list[WebhookEvent] = Field(
-        default_factory=lambda: list(DEFAULT_WEBHOOK_EVENTS),  # type: ignore[arg-type]  # the same names, typed as plain text there
-        min_length=1,
-        max_length=5,
-    )
     secret: str | None = Field(
         default=None,
         max_length=128,
         description="`whsec_` and base64 of 24 to 64 bytes. Unset: the server's own.",
+    )
+
+
+class WebhookRequest(WebhookTo):
+    """Who is told when something becomes of the job."""
+
+    events: list[WebhookEvent] = Field(
+        default_factory=lambda: list(DEFAULT_WEBHOOK_EVENTS),  # type: ignore[arg-type]  # the same names, typed as plain text there
+        min_length=1,
+        max_length=5,
     )
 
 
@@ -82,8 +87,23 @@ class JobRequest(_Strict):
     language: str | None = Field(default=None, max_length=35, description="Of the input, such as `en`.")
     target_language: str | None = Field(default=None, max_length=35, description="S2ST: to speak in.")
     instructions: str | None = Field(default=None, max_length=MAX_INSTRUCTIONS_CHARS)
+    speed: float = Field(
+        default=1.0, ge=0.25, le=4, description="Other than 1 where the model can change it."
+    )
     response_format: ResponseFormat = "wav"
+    sample_rate_hz: int | None = Field(
+        default=None, ge=8_000, le=48_000, description="Of the audio made. Unset: the model's own."
+    )
+    loudness: float | None = Field(
+        default=None,
+        ge=-40,
+        le=-10,
+        description="Brings the speech to this loudness, in LUFS (EBU R 128). Unset: as the model speaks.",
+    )
     word_timestamps: bool = Field(default=False, description="ASR, S2ST: times of each word.")
+    keep_timing: bool = Field(
+        default=False, description="S2ST: what is spoken begins where it did in the source, as for dubbing."
+    )
     mode: Literal["auto", "async_chunk", "sequential"] | None = Field(
         default=None,
         description="`async_chunk` speaks while it thinks, `sequential` after, `auto` as somebody listens."
@@ -135,6 +155,7 @@ def check_rules(request: JobRequest, deploy: DeployConfig, settings: Settings) -
         raise _refused(ErrorCode.MODEL_UNKNOWN, "model", "this server does not serve that model")
     if task is not Task.ASR and not deploy.speaks:
         raise _refused(ErrorCode.INVALID_REQUEST, "type", "this server has no Token2Wav: it only takes asr")
+    check_speed(request.speed, deploy)
     _check_fields_fit(request, task)
     if task is Task.TTS:
         _check_text(request.text, deploy.limits.text_chars)
@@ -155,13 +176,17 @@ def check_rules(request: JobRequest, deploy: DeployConfig, settings: Settings) -
             ErrorCode.INVALID_REQUEST, "metadata", f"at most {MAX_METADATA_BYTES} bytes are kept"
         )
     if request.webhook is not None:
-        _check_webhook(request.webhook, settings)
+        check_webhook(request.webhook, settings)
 
 
-def check_voice(voice: str, known: Callable[[], Collection[str]]) -> None:
-    """``known`` is asked only about a voice that is not the default one."""
-    if voice != DEFAULT_VOICE and voice not in known():
-        raise _refused(ErrorCode.VOICE_UNKNOWN, "voice", "there is no such voice")
+def check_speed(speed: float, deploy: DeployConfig) -> None:
+    least, most = deploy.speeds
+    if not least <= speed <= most:
+        if least == most:
+            raise own_speed_only()
+        raise _refused(
+            ErrorCode.INVALID_REQUEST, "speed", f"this model speaks at a speed of {least:g} to {most:g}"
+        )
 
 
 def spec_of(request: JobRequest, deploy: DeployConfig, audio: AudioSource | None) -> JobSpec:
@@ -178,8 +203,12 @@ def spec_of(request: JobRequest, deploy: DeployConfig, audio: AudioSource | None
         target_language=request.target_language,
         instructions=request.instructions or None,
         voice=request.voice,
+        speed=request.speed,
         response_format=request.response_format,
+        sample_rate_hz=request.sample_rate_hz,
+        loudness=request.loudness,
         word_timestamps=request.word_timestamps,
+        keep_timing=request.keep_timing,
         live=request.live,
         seed=request.seed,
         sampling_params_list=tuple(
@@ -197,14 +226,23 @@ def spec_of(request: JobRequest, deploy: DeployConfig, audio: AudioSource | None
 def _check_fields_fit(request: JobRequest, task: Task) -> None:
     """A field that the task has no use for is a misunderstanding; its default value is none."""
     if task is Task.TTS:
-        needless: dict[str, object] = {"audio_url": None, "target_language": None, "word_timestamps": False}
+        needless: dict[str, object] = {
+            "audio_url": None,
+            "target_language": None,
+            "word_timestamps": False,
+            "keep_timing": False,
+        }
     else:
         needless = {"text": None}
         if task is Task.ASR:
             needless |= {
                 "voice": DEFAULT_VOICE,
+                "speed": 1.0,
                 "response_format": "wav",
+                "sample_rate_hz": None,
+                "loudness": None,
                 "target_language": None,
+                "keep_timing": False,
                 "live": False,
             }
     for name, default in needless.items():
@@ -223,7 +261,8 @@ def _check_text(text: str | None, limit: int) -> None:
         raise _refused(ErrorCode.TEXT_EMPTY, "text", "there is no letter and no digit to speak")
 
 
-def _check_webhook(webhook: WebhookRequest, settings: Settings) -> None:
+def check_webhook(webhook: WebhookTo, settings: Settings) -> None:
+    """Raises ``StagewaveError`` naming the field."""
     check_url(settings, webhook.url, "webhook.url")
     if webhook.secret is None:
         if settings.webhook_secret is None:

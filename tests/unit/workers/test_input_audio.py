@@ -2,8 +2,8 @@ import io
 
 import pytest
 
-from api.input_audio import SentBytes, named_audio, sent_file
 from stage_pipeline.errors import ErrorCode, StagewaveError
+from workers.input_audio import SentBytes, named_audio, sent_file
 from workers.job import AudioSource
 from workers.settings import Settings
 
@@ -70,7 +70,7 @@ def test_a_url_that_is_no_public_http_is_refused(url):
 def test_an_object_that_jobs_may_not_name_is_refused_in_the_same_words(url):
     with pytest.raises(StagewaveError) as caught:
         named_audio(url, SETTINGS)
-    assert caught.value.message == "jobs may not name this object"
+    assert caught.value.message == "this object may not be named"
     assert caught.value.code is ErrorCode.URL_NOT_ALLOWED
 
 
@@ -79,6 +79,8 @@ def test_what_may_be_named_is_a_source():
         "url", url="https://example.com/a.wav?x=1"
     )
     assert named_audio("s3://speech/shared/b.wav", SETTINGS) == AudioSource("s3", key="shared/b.wav")
+    key = "shared/two words/会议.wav"
+    assert named_audio(f"s3://speech/{key}", SETTINGS) == AudioSource("s3", key=key)
     sent = named_audio("data:,abc", SETTINGS)
     assert isinstance(sent, SentBytes) and sent.size_bytes == 3
 

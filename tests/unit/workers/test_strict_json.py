@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from api.strict_json import parse_json
 from stage_pipeline.errors import ErrorCode, StagewaveError
+from workers.strict_json import parse_json
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@ import base64
 
 import pytest
 
-from api.data_url import decode_data_url
 from stage_pipeline.errors import ErrorCode, StagewaveError
+from workers.data_url import decode_data_url
 
 SOUND = bytes(range(256)) * 3
 
