@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Collection, Iterator
+from typing import TypeVar
 
 from stage_pipeline.errors import StagewaveError
 from workers.job_store import Claim, JobStore
+from workers.pulse import Pulse
 
 _log = logging.getLogger(__name__)
+Item = TypeVar("Item")
+
+WAY_S = 0.4
+"""Longer than a first packet of audio takes where one is awaited."""
 
 
 class AttemptLost(Exception):
@@ -23,8 +30,12 @@ class AttemptReleased(Exception):
 class Attempt:
     """What a runner holds while it works on a claim."""
 
-    def __init__(self, claim: Claim) -> None:
+    def __init__(
+        self, claim: Claim, pulse: Pulse | None = None, make_way: Callable[[], None] | None = None
+    ) -> None:
         self.claim = claim
+        self._make_way = make_way
+        self._pulse = pulse or Pulse()
         self.job = claim.job
         self.number = claim.attempt
         self.listening = claim.job.spec.live or claim.job.spec.mode == "async_chunk"
@@ -42,6 +53,15 @@ class Attempt:
         """Called between steps of the work; raises ``AttemptLost`` or ``AttemptReleased``."""
         if self._end is not None:
             raise self._end
+
+    def steps(self, made: Iterator[Item]) -> Iterator[Item]:
+        """What an engine makes for this attempt, piece by piece, checked after each. Whoever runs an engine
+        takes its pieces through here: that is how an engine that hangs is noticed."""
+        for piece in self._pulse.steps(self, made):
+            self.check()
+            yield piece
+            if self._make_way is not None:
+                self._make_way()
 
     @property
     def ended(self) -> bool:
@@ -71,6 +91,9 @@ class LeaseKeeper:
     def __init__(self, jobs: JobStore, heartbeat_s: float) -> None:
         self._jobs = jobs
         self._heartbeat_s = heartbeat_s
+        self.pulse = Pulse()
+        """Of the engine that all these attempts share."""
+        self._way_until = 0.0
         self._attempts: set[Attempt] = set()
         self._lock = threading.Lock()
         self._stop = threading.Event()
@@ -85,7 +108,10 @@ class LeaseKeeper:
 
     def hold(self, claim: Claim) -> Attempt:
         """From now on its lease is renewed, until ``drop``."""
-        attempt = Attempt(claim)
+        in_batch = claim.job.spec.batch_id is not None
+        attempt = Attempt(claim, self.pulse, self._make_way if in_batch else None)
+        if not in_batch:
+            self._way_until = time.monotonic() + WAY_S
         with self._lock:
             self._attempts.add(attempt)
         return attempt
@@ -103,9 +129,17 @@ class LeaseKeeper:
         with self._lock:
             return any(attempt.claim.suspect for attempt in self._attempts)
 
-    def release_all(self) -> None:
-        """End every attempt as released: this process stops."""
+    def _make_way(self) -> None:
+        """Between the steps of a batch's job: leave the engine to a live job that has just begun, for the
+        sake of its first audio. However many begin, a step comes in each ``WAY_S``."""
+        if (left_s := self._way_until - time.monotonic()) > 0:
+            time.sleep(left_s)
+
+    def release_all(self, lost: Collection[object] = ()) -> None:
+        """End every attempt as released: this process stops. The leases of those that are ``lost`` are not
+        renewed any more."""
         with self._lock:
+            self._attempts.difference_update(lost)
             attempts = list(self._attempts)
         for attempt in attempts:
             attempt.end(AttemptReleased)

@@ -19,6 +19,10 @@ class AudioDropped(Exception):
     """The samples a listener would need next are no longer kept."""
 
 
+class AudioRestarted(Exception):
+    """The utterance is made anew: what a listener has heard is void."""
+
+
 class AudioWriter:
     """One Token2Wav attempt's place at the channel: it takes the whole utterance's PCM from sample 0,
     and sends only what no earlier attempt has sent."""
@@ -72,14 +76,16 @@ class AudioChannel:
     def follow(self, job_id: str, beat_s: float = 1.0) -> Iterator[AudioChunk | None]:
         """Every chunk from sample 0 on, as it comes, to the final one; None when nothing came for
         ``beat_s`` (the caller then looks whether the job still runs). Raises ``AudioDropped`` when the
-        next samples are no longer kept, or were made anew."""
+        next samples are no longer kept, ``AudioRestarted`` when the first ones come again."""
         expected = 0
         for data in self._stream.follow(keys.audio(job_id), beat_s):
             if data is None:
                 yield None
                 continue
             chunk = AudioChunk.from_bytes(data)
-            if chunk.first_sample != expected:
+            if chunk.first_sample < expected:
+                raise AudioRestarted
+            if chunk.first_sample > expected:
                 raise AudioDropped
             expected = chunk.end_sample
             yield chunk

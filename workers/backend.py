@@ -7,16 +7,19 @@ from dataclasses import dataclass
 import redis
 
 from workers.audio_channel import AudioChannel
+from workers.batch_store import BatchStore
 from workers.bell import Bell
 from workers.broker import connect, connect_blocking
 from workers.celery_app import make_celery
 from workers.deliveries import DeliveryStore
 from workers.events import EventLog
+from workers.file_store import FileStore
 from workers.job_store import JobStore
 from workers.object_store import ObjectStore
 from workers.pool_registry import PoolRegistry
 from workers.settings import Settings
 from workers.token_channel import TokenChannel
+from workers.voice_store import VoiceStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,9 @@ class Backend:
     bell: Bell
     deliveries: DeliveryStore
     pools: PoolRegistry
+    batches: BatchStore
+    files: FileStore
+    voices: VoiceStore
 
 
 def connect_backend(settings: Settings, *, patient_s: float = 0.0) -> Backend:
@@ -51,4 +57,7 @@ def connect_backend(settings: Settings, *, patient_s: float = 0.0) -> Backend:
         bell=Bell(make_celery(settings), client),
         deliveries=DeliveryStore(client, settings),
         pools=PoolRegistry(client),
+        batches=BatchStore(client, settings),
+        files=FileStore(client, settings),
+        voices=VoiceStore(client, settings.max_attempts),
     )

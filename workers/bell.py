@@ -20,7 +20,7 @@ from workers.celery_app import WORK
 
 _log = logging.getLogger(__name__)
 
-_ENOUGH = 64
+ENOUGH = 64
 """So many bells waiting mean that no thread is free to take one."""
 
 
@@ -32,9 +32,10 @@ class Bell:
         self._client = client
         self._local = threading.local()
 
-    def ring(self, pool: str) -> None:
-        """Never raises: the job is already in the queue, and the scheduler rings for it in a second."""
-        if self._rings_enough(pool):
+    def ring(self, pool: str, enough: int = ENOUGH) -> None:
+        """Never raises: the job is already in the queue, and the scheduler rings for it in a second.
+        Nothing is done when ``enough`` bells wait."""
+        if self._rings_enough(pool, enough):
             return
         # Twice: a connection that idled through a restart of the broker shows it only when used.
         for _ in range(2):
@@ -48,10 +49,10 @@ class Bell:
                 cause = type(error).__name__
         _log.warning("bell not rung", extra={"pool": pool, "error": cause})
 
-    def _rings_enough(self, pool: str) -> bool:
+    def _rings_enough(self, pool: str, enough: int) -> bool:
         """Whether every thread is busy and will look for more by itself: a bell costs more than a look."""
         try:
-            return waiting_bells(self._client, pool) >= _ENOUGH
+            return waiting_bells(self._client, pool) >= enough
         except redis.RedisError:
             return False
 

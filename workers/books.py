@@ -6,22 +6,34 @@ job and never removes what belongs to one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import cast
 
 from stage_pipeline.errors import ErrorCode, StagewaveError
 from workers import keys
 from workers.backend import Backend
-from workers.broker import broker_errors, text
+from workers.batch import is_batch_id
+from workers.broker import broker_errors, broker_time, text
 from workers.janitor import Janitor
 from workers.job import Job
 from workers.states import Stage, Status
 
-_LASTING = ("index", "counts", "leases", "deadlines", "ready", "deliveries_due", "pools", "delivery")
-"""Keys that stand as long as the system does; a delivery has no TTL while it is owed."""
-_LIVING = ("job", "events", "deliveries_of")
+_LASTING = (
+    *("index", "counts", "leases", "deadlines", "ready", "deliveries_due", "pools", "delivery"),
+    *("voice", "voice_names", "voices", "voices_due", "voices_deleted", "voice_jobs"),
+    *("batch", "batches", "batches_going", "file"),
+)
+"""Keys that stand as long as the system does, or as what they are about; a delivery has no TTL while it is
+owed."""
+_OF_JOBS = ("job", "events", "deliveries_of")
 """Keys of a job, which get their TTL when it ends."""
+_PASSING = ("idempotency", "finished", "pool")
+"""Keys that have a TTL from the first."""
+
+GRACE_S = 300.0
+"""What is younger may belong to a job that is about to be made, or to an upload on its way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,41 +46,55 @@ class Fault:
 
 
 class Books:
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: Backend, grace_s: float = GRACE_S) -> None:
+        """``grace_s``: how long an object or an upload may belong to no job; 0 where nothing goes on."""
         self._backend = backend
         self._client = backend.client
+        self._grace_s = grace_s
 
     def faults(self) -> list[Fault]:
-        """Every fault there is now. A job that moves while it is read is read again."""
-        found = [fault for job_id in self._job_ids() for fault in self._of_job(job_id)]
-        return [*found, *self._of_queue(), *self._of_keys(), *self._of_objects()]
+        """Every fault there is now."""
+        looks: list[Callable[[], Iterator[Fault]]]
+        looks = [partial(self._of_job, job_id) for job_id in self._job_ids()]
+        looks += [self._of_queue, self._of_keys, self._of_objects]
+        return [fault for look in looks for fault in _lasting(look)]
 
-    def repair(self, faults: list[Fault], now: float) -> int:
-        """How many of ``faults`` were mended; ``now`` in Unix seconds."""
-        mended = 0
-        for fault in faults:
-            match fault.kind:
-                case "stage_without_lease":
-                    job_id, stage = fault.subject.split("|")
-                    self._expire_lease(job_id, stage)
-                case "stage_not_in_queue":
-                    job_id, stage = fault.subject.split("|")
-                    self._put_into_queue(job_id, Stage(stage))
-                case "key_without_ttl":
-                    with broker_errors():
-                        self._client.expire(fault.subject, int(self._backend.settings.job_retention_s))
-                case "webhook_not_due":
-                    with broker_errors():
-                        self._client.zadd(keys.CONTROL_PREFIXES["deliveries_due"], {fault.subject: 0})
-                case "name_without_record" | "orphan_object" | "open_upload":
-                    continue  # the sweep below takes all of these
-                case _:
-                    continue
-            mended += 1
-        swept = [f for f in faults if f.kind in ("name_without_record", "orphan_object", "open_upload")]
-        if swept:
-            Janitor(self._backend).sweep(now, grace_s=0)
-        return mended + len(swept)
+    def repair(self, faults: list[Fault]) -> int:
+        """How many of ``faults`` were mended."""
+        mended = sum(self._mend(fault) for fault in faults)
+        if any(fault.kind in _SWEPT for fault in faults):
+            Janitor(self._backend).sweep(self._now(), self._grace_s)
+        return mended
+
+    def _mend(self, fault: Fault) -> bool:
+        """Those that the sweep mends count too."""
+        jobs, subject = self._backend.jobs, fault.subject
+        job_id, _, stage = subject.partition("|")
+        match fault.kind:
+            case "stage_without_lease":
+                # As if its worker were lost: the scheduler then does what is right.
+                self._add("leases", subject, 1)
+            case "stage_not_in_queue":
+                jobs.requeue(job_id, Stage(stage))
+            case "wrong_index":
+                jobs.reindex(job_id)
+            case "no_deadline":
+                self._add("deadlines", job_id, 1000 * (self._now() + self._backend.settings.job_deadline_s))
+            case "webhook_not_due":
+                self._add("deliveries_due", subject, 0)
+            case "key_without_ttl":
+                with broker_errors():
+                    self._client.expire(subject, int(self._backend.settings.job_retention_s))
+            case _:
+                return fault.kind in _SWEPT
+        return True
+
+    def _add(self, name: str, member: str, score: float) -> None:
+        with broker_errors():
+            self._client.zadd(keys.CONTROL_PREFIXES[name], {member: score}, nx=True)
+
+    def _now(self) -> float:
+        return broker_time(self._client)
 
     # -- jobs ----------------------------------------------------------------------------------------
 
@@ -76,12 +102,7 @@ class Books:
         with broker_errors():
             return [text(i) for i in cast(list[bytes], self._client.zrange(keys.index("all"), 0, -1))]
 
-    def _of_job(self, job_id: str) -> list[Fault]:
-        # Twice: a fault that is one for a moment only, between two reads, is none.
-        first = list(self._look_at(job_id))
-        return [fault for fault in self._look_at(job_id) if fault in first] if first else []
-
-    def _look_at(self, job_id: str) -> Iterator[Fault]:
+    def _of_job(self, job_id: str) -> Iterator[Fault]:
         try:
             job = self._backend.jobs.get(job_id)
         except StagewaveError as error:
@@ -135,6 +156,9 @@ class Books:
         states = {s: record.get(f"state:{s}".encode(), b"").decode() for s in job.spec.stages}
         if not set(states.values()) & {"ready", "running", "parked"}:
             yield Fault("stuck", job.id, f"{job.status}, and no stage is to run")
+        with broker_errors():
+            if self._client.zscore(keys.CONTROL_PREFIXES["deadlines"], job.id) is None:
+                yield Fault("no_deadline", job.id, "nothing would ever end it")
         for stage, state in states.items():
             name = f"{job.id}|{stage}"
             with broker_errors():
@@ -157,40 +181,49 @@ class Books:
                     yield Fault("webhook_not_due", name, "owed, and nobody would send it")
 
     def _of_keys(self) -> Iterator[Fault]:
-        lasting = (keys.CELERY_PREFIX, *(keys.CONTROL_PREFIXES[name] for name in _LASTING))
+        lasting, of_jobs = _prefixes(_LASTING), _prefixes(_OF_JOBS)
+        known = (keys.JOB_TAG, keys.LEADER, keys.FEEDER, *of_jobs, *_prefixes(_PASSING))
         with broker_errors():
             for key in self._client.scan_iter(match="sw:*", count=1000):
                 name = text(key)
-                if not name.startswith(lasting) and self._client.ttl(key) == -1 and not self._lives(name):
-                    yield Fault("key_without_ttl", name, "nothing would remove it")
+                if name.startswith((keys.CELERY_PREFIX, *lasting)):
+                    continue
+                prefix = next((prefix for prefix in of_jobs if name.startswith(prefix)), None)
+                job_id = name.removeprefix(prefix or "")
+                if prefix == keys.CONTROL_PREFIXES["job"] and not self._is_named(job_id):
+                    yield Fault("wrong_index", job_id, "no index names it")
+                if self._client.ttl(key) != -1 or prefix and self._is_going(job_id):
+                    continue
+                # Of a key that we do not know, nobody can say that it may go.
+                kind = "key_without_ttl" if name.startswith(known) else "unknown_key"
+                yield Fault(kind, name, "nothing would remove it")
 
-    def _lives(self, key: str) -> bool:
-        """Whether it belongs to a job that has not ended."""
-        for name in _LIVING:
-            prefix = keys.CONTROL_PREFIXES[name]
-            if key.startswith(prefix):
-                return self._is_going(key[len(prefix) :])
-        return False
+    def _is_named(self, job_id: str) -> bool:
+        deleted = self._client.hexists(keys.job(job_id), "deleted")
+        return deleted or self._client.zscore(keys.index("all"), job_id) is not None
 
     def _is_going(self, job_id: str) -> bool:
+        if is_batch_id(job_id):  # events and webhooks are those of a job or of a batch
+            return self._client.zscore(keys.CONTROL_PREFIXES["batches_going"], job_id) is not None
         status = self._backend.jobs.status(job_id)
         return status is not None and not status.terminal
 
     def _of_objects(self) -> Iterator[Fault]:
-        for key in Janitor(self._backend).orphans(grace_s=0, now=float("inf")):
-            yield Fault("orphan_object", key, "it belongs to no job")
-        for key in self._backend.objects.open_uploads():
+        now = self._now()
+        for key in Janitor(self._backend).orphans(now, self._grace_s):
+            yield Fault("orphan_object", key, "it belongs to nothing")
+        for key in self._backend.objects.open_uploads(self._grace_s, now):
             yield Fault("open_upload", key, "its upload was never ended")
 
-    # -- mending -------------------------------------------------------------------------------------
 
-    def _expire_lease(self, job_id: str, stage: str) -> None:
-        """As if its worker were lost: the scheduler then does what is right."""
-        with broker_errors():
-            self._client.zadd(keys.CONTROL_PREFIXES["leases"], {f"{job_id}|{stage}": 1}, nx=True)
+_SWEPT = ("name_without_record", "orphan_object", "open_upload")
 
-    def _put_into_queue(self, job_id: str, stage: Stage) -> None:
-        job = self._backend.jobs.get(job_id)
-        score = -job.spec.priority * 1e13 + job.created_at * 1000
-        with broker_errors():
-            self._client.zadd(keys.ready(job.spec.pool(stage)), {job_id: score}, nx=True)
+
+def _prefixes(names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(keys.CONTROL_PREFIXES[name] for name in names)
+
+
+def _lasting(look: Callable[[], Iterator[Fault]]) -> list[Fault]:
+    """What is a fault for a moment only, between two reads, is none."""
+    first = list(look())
+    return [fault for fault in look() if fault in first] if first else []

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import resources
-from typing import cast
+from typing import TypeVar, cast
 
 import redis
 from redis.backoff import ConstantBackoff, ExponentialBackoff
@@ -18,7 +18,8 @@ from workers import keys
 _PASSING = ("NOREPLICAS", "MISCONF", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN", "BUSY", "READONLY", "OOM")
 """Refusals that say something of the broker's state, and nothing of the command."""
 
-ScriptAnswer = list[object] | int
+_Answer = TypeVar("_Answer")
+ScriptAnswer = list[object] | int | bytes
 
 CONNECT_TIMEOUT_S = 1.0
 REPLY_TIMEOUT_S = 1.2
@@ -59,17 +60,31 @@ def connect_blocking(url: str, *, patient_s: float = 0.0) -> redis.Redis:
 
 def _retry(patient_s: float) -> Retry:
     if patient_s:
-        return Retry(
+        return _PatientRetry(
             ExponentialBackoff(cap=0.5, base=0.02),
             retries=max(1, int(patient_s / 0.5)),
-            supported_errors=(
-                redis.ConnectionError,
-                redis.TimeoutError,
-                redis.exceptions.OutOfMemoryError,
-                redis.exceptions.ReadOnlyError,
-            ),
+            supported_errors=(redis.ConnectionError, redis.TimeoutError, _Passing),
         )
     return Retry(ConstantBackoff(0.05), retries=1)
+
+
+class _Passing(redis.ResponseError):
+    """A refusal that says something of the broker's state, and nothing of the command."""
+
+
+class _PatientRetry(Retry):
+    """Tries such a command again too; the client library knows most of these refusals by text only."""
+
+    def call_with_retry(self, do: Callable[..., _Answer], *arguments: object, **options: object) -> _Answer:
+        def told_apart(*given: object) -> _Answer:
+            try:
+                return do(*given)
+            except redis.ResponseError as error:
+                if _is_passing(error):
+                    raise _Passing(*error.args) from error
+                raise
+
+        return super().call_with_retry(told_apart, *arguments, **options)  # type: ignore[arg-type]  # the library's own, passed on
 
 
 @contextmanager
@@ -86,11 +101,16 @@ def broker_errors() -> Iterator[None]:
             ErrorCode.BROKER_UNAVAILABLE, "the job queue is out of memory", retry_after_s=10
         ) from error
     except redis.ResponseError as error:
-        if str(error).startswith(_PASSING):
+        if _is_passing(error):
             raise StagewaveError(
                 ErrorCode.BROKER_UNAVAILABLE, "the job queue takes no changes now", retry_after_s=5
             ) from error
         raise
+
+
+def _is_passing(error: redis.ResponseError) -> bool:
+    kinds = (_Passing, redis.exceptions.OutOfMemoryError, redis.exceptions.ReadOnlyError)
+    return isinstance(error, kinds) or str(error).startswith(_PASSING)
 
 
 def broker_time(client: redis.Redis) -> float:

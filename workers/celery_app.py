@@ -28,6 +28,8 @@ def make_celery(settings: Settings) -> Celery:
         worker_redirect_stdouts=False,
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,
+        # A broker that refuses for a while, its disk being full say, is no reason to end.
+        broker_channel_error_retry=True,
         worker_cancel_long_running_tasks_on_connection_loss=False,
         broker_pool_limit=None,
         broker_transport_options={

@@ -11,12 +11,14 @@ from typing import cast
 import redis
 
 from workers import keys
-from workers.broker import MAX_BLOCK_S, broker_errors, text
+from workers.batch import BatchStatus
+from workers.broker import MAX_BLOCK_S, Scripts, broker_errors, text
 from workers.job import JsonObject
 from workers.states import TERMINAL
 
 START = "0-0"
-_KEEP = 20_000
+
+_LAST = frozenset({*TERMINAL, *(status for status in BatchStatus if status.terminal)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +31,7 @@ class Event:
 
     @property
     def terminal(self) -> bool:
-        return self.name in TERMINAL
+        return self.name in _LAST
 
 
 class EventLog:
@@ -37,23 +39,12 @@ class EventLog:
 
     def __init__(self, client: redis.Redis, blocking: redis.Redis) -> None:
         self._client = client
+        self._scripts = Scripts(client)
         self._blocking = blocking
 
     def append(self, job_id: str, name: str, data: JsonObject) -> None:
         """For what is told on the way (text, progress). State moves write theirs in their own step."""
-        fields: dict[redis.typing.FieldT, redis.typing.EncodableT] = {
-            "n": name,
-            "d": json.dumps(data, ensure_ascii=False),
-        }
-        with broker_errors():
-            # A late word about a job that has been deleted must not bring its stream back.
-            self._client.xadd(
-                keys.events(job_id),
-                fields,
-                maxlen=_KEEP,
-                approximate=True,
-                nomkstream=True,
-            )
+        self._scripts.run("tell", args=(job_id, name, json.dumps(data, ensure_ascii=False)))
 
     def read(self, job_id: str, after: str = START, limit: int = 1000) -> list[Event]:
         with broker_errors():
@@ -64,7 +55,8 @@ class EventLog:
         self, job_id: str, after: str = START, heartbeat_s: float = MAX_BLOCK_S
     ) -> Iterator[Event | None]:
         """Every event after ``after``, as they come; None when nothing came for ``heartbeat_s``.
-        Ends after the terminal event, and when the job's stream is gone (deleted, expired)."""
+        Ends after the terminal event, which a job that is deleted gets too, and when the job's stream is
+        gone (expired, or deleted a while ago)."""
         while True:
             events = self._wait(job_id, after, heartbeat_s)
             if not events:

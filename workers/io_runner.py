@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import logging
-import time
 
 from stage_pipeline.errors import ErrorCode, StagewaveError
 from workers.attempt import Attempt, AttemptLost
 from workers.audio_fetch import fetch_audio
 from workers.backend import Backend
+from workers.batch import is_batch_id
 from workers.breaker import Breaker
+from workers.broker import broker_time
 from workers.deliveries import Delivery
-from workers.job import Job
+from workers.job import JsonObject
 from workers.results import input_key
 from workers.spool import Spool
 from workers.states import Stage
@@ -59,29 +60,32 @@ class WebhookRunner:
         delivery = self._backend.deliveries.claim()
         if delivery is None:
             return False
-        now = time.time()
+        # Receivers refuse what is minutes old or comes from the future, and our own clock may be wrong.
+        now = broker_time(self._backend.client)
         state = self._backend.deliveries.settle(delivery, self._send(delivery, now), now)
         _log.info(
             "webhook sent",
-            extra={"job_id": delivery.job_id, "delivery": delivery.id, "state": state},
+            extra={"subject": delivery.subject, "delivery": delivery.id, "state": state},
         )
         return True
 
     def _send(self, delivery: Delivery, now: float) -> SendOutcome:
-        target = self._backend.deliveries.target(delivery.job_id)
+        target = self._backend.deliveries.target(delivery.subject)
         if target is None:
             return SendOutcome.given_up("the job's record has run out")
         url, secret = target
         if not secret:
             return SendOutcome.given_up("no signing secret is set")
-        body = self._backend.deliveries.fix_body(delivery, self._job(delivery.job_id))
+        body = self._backend.deliveries.fix_body(delivery, self._record(delivery.subject))
         return send_webhook(
             self._backend.settings, url=url, message_id=delivery.id, body=body, secret=secret, now=now
         )
 
-    def _job(self, job_id: str) -> Job | None:
+    def _record(self, subject: str) -> JsonObject | None:
         try:
-            return self._backend.jobs.get(job_id)
+            if is_batch_id(subject):
+                return self._backend.batches.get(subject).public()
+            return self._backend.jobs.get(subject).public()
         except StagewaveError as error:
             if error.code in (ErrorCode.GONE, ErrorCode.NOT_FOUND):
                 return None

@@ -57,6 +57,16 @@ class WebhookTarget:
 
 
 @dataclass(frozen=True, slots=True)
+class BatchLine:
+    """The line of a batch's input that a job was made of, and what the form of its answer depends on."""
+
+    number: int
+    custom_id: str | None = None
+    url: str = "/v1/jobs"
+    asked: JsonObject = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class JobSpec:
     """What a client asked for; it never changes once the job is made."""
 
@@ -69,8 +79,15 @@ class JobSpec:
     target_language: str | None = None
     instructions: str | None = None
     voice: str = "default"
+    speed: float = 1.0
     response_format: str = "wav"
+    sample_rate_hz: int | None = None
+    """Of the audio made; unset: the model's own."""
+    loudness: float | None = None
+    """Target of the audio made, in LUFS."""
     word_timestamps: bool = False
+    keep_timing: bool = False
+    """S2ST: what is spoken stands where it stood in the source, as for dubbing."""
     live: bool = False
     """The client means to listen while the audio is made."""
     seed: int = 42
@@ -79,6 +96,7 @@ class JobSpec:
     metadata: JsonObject = field(default_factory=dict)
     priority: int = 0
     batch_id: str | None = None
+    line: BatchLine | None = None
     webhook: WebhookTarget | None = None
 
     @property
@@ -122,6 +140,8 @@ class Job:
     error: JsonObject | None = None
     streamed: bool = False
     """Token2Wav was started on the Thinker's first chunk."""
+    voice_id: str | None = None
+    """The voice that ``spec.voice`` named when the job was made, if a client made it."""
 
     @classmethod
     def from_hash(cls, record: Mapping[str, str]) -> Job:
@@ -148,6 +168,7 @@ class Job:
             result=loaded("result"),
             error=loaded("error"),
             streamed=record.get("streamed") == "1",
+            voice_id=record.get("voice_id"),
         )
 
     def public(self) -> JsonObject:
@@ -186,9 +207,14 @@ class Job:
             if (value := getattr(spec, name)) is not None:
                 options[name] = value
         if spec.type is not Task.ASR:
-            options |= {"voice": spec.voice, "response_format": spec.response_format}
+            options |= {"voice": spec.voice, "speed": spec.speed, "response_format": spec.response_format}
+            for name in ("sample_rate_hz", "loudness"):
+                if (value := getattr(spec, name)) is not None:
+                    options[name] = value
         if spec.type is not Task.TTS:
             options["word_timestamps"] = spec.word_timestamps
+        if spec.type is Task.S2ST:
+            options["keep_timing"] = spec.keep_timing
         if spec.sampling_params_list:
             options["sampling_params_list"] = [dict(params) for params in spec.sampling_params_list]
         if spec.webhook is not None:

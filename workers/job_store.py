@@ -16,11 +16,14 @@ from workers.broker import Scripts, broker_errors, pairs, text
 from workers.job import Job, JobSpec, JsonObject
 from workers.settings import Settings
 from workers.states import Stage, Status
+from workers.voice import name_digest
 
 _TOMBSTONE_S = 3600
 _LISTENERS_GRACE_S = 300
 """How long live audio outlives its job: whoever listens reads on to the end."""
 _LOOKED_AT_ONCE = 1000
+_BEHIND = 1e15
+"""How far jobs of batches stand behind the others in a queue; ``lua/prelude.lua`` has it too."""
 _RETRY_AFTER_RANGE_S = (1.0, 600.0)
 
 
@@ -76,10 +79,10 @@ class JobStore:
                     int(self._settings.idempotency_ttl_s * 1000),
                     self._settings.queue_limit,
                     spec.stages[0].value,
-                    int(min(spec.deadline_s or float("inf"), self._settings.job_deadline_s) * 1000),
+                    self.deadline_ms(spec),
                     spec.type.value,
                     spec.batch_id or "",
-                    *self._fields(spec),
+                    *self.fields(spec),
                 ),
             ),
         )
@@ -109,6 +112,29 @@ class JobStore:
                 list[bytes | None], self._client.hmget(keys.job(job_id), ["status", "deleted"])
             )
         return None if status is None or deleted else Status(status.decode())
+
+    def statuses(self, job_ids: Sequence[str]) -> list[Status | None]:
+        """Of each; None for an unknown or deleted job."""
+        with broker_errors():
+            pipe = self._client.pipeline(transaction=False)
+            for job_id in job_ids:
+                pipe.hmget(keys.job(job_id), ["status", "deleted"])
+            found = cast(list[list[bytes | None]], pipe.execute() if job_ids else [])
+        return [None if status is None or deleted else Status(status.decode()) for status, deleted in found]
+
+    def get_many(self, job_ids: Sequence[str]) -> list[Job | None]:
+        """Of each; None for an unknown or deleted job."""
+        with broker_errors():
+            pipe = self._client.pipeline(transaction=False)
+            for job_id in job_ids:
+                pipe.hgetall(keys.job(job_id))
+            records = cast(list[dict[bytes, bytes]], pipe.execute() if job_ids else [])
+        return [
+            Job.from_hash({k.decode(): v.decode() for k, v in record.items()})
+            if record and b"deleted" not in record
+            else None
+            for record in records
+        ]
 
     def page(
         self,
@@ -162,10 +188,18 @@ class JobStore:
 
     # -- what workers do -------------------------------------------------------------------------
 
-    def claim(self, pool: str, stage: Stage, worker_id: str, *, has_suspect: bool = False) -> Claim | None:
+    def claim(
+        self,
+        pool: str,
+        stage: Stage,
+        worker_id: str,
+        *,
+        has_suspect: bool = False,
+        live_only: bool = False,
+    ) -> Claim | None:
         """The best ready job of a pool, under a new lease and attempt number. A worker that has a suspect
-        (see ``Claim``) gets no second one."""
-        args = (stage.value, worker_id, self._lease_ms, int(has_suspect))
+        (see ``Claim``) gets no second one; ``live_only``: none that belongs to a batch."""
+        args = (stage.value, worker_id, self._lease_ms, int(has_suspect), int(live_only))
         record = self._scripts.run("claim", keys=(keys.ready(pool),), args=args)
         if not record:
             return None
@@ -224,13 +258,45 @@ class JobStore:
         answer = cast(
             list[object],
             self._scripts.run(
-                "reap", args=(most, _dumped(_failure(lost)), _dumped(_failure(late)), self._retention_ms)
+                "reap",
+                args=(
+                    most,
+                    _dumped(_failure(lost)),
+                    _dumped(_failure(late)),
+                    self._retention_ms,
+                    self._lease_ms,
+                    int(self._settings.webhook_longest_wait_s * 1000),
+                ),
             ),
         )
         taken, pools, ended = cast(tuple[int, list[bytes], list[bytes]], answer)
         for job_id in ended:
             self.drop_streams(text(job_id))
         return taken, {text(pool) for pool in pools}
+
+    def requeue(self, job_id: str, stage: Stage) -> str | None:
+        """Put a ready stage that is in no queue back into its own; the pool to ring."""
+        return text(self._scripts.run("requeue", args=(job_id, stage.value))) or None
+
+    def reindex(self, job_id: str) -> None:
+        """Name the job in the indexes where its record says it is."""
+        self._scripts.run("reindex", args=(job_id, *Status))
+
+    def live_depths(self, pools: Iterable[str]) -> dict[str, int]:
+        """Ready jobs of each pool, but for those of batches."""
+        return self._depths(pools, "-inf", _BEHIND / 2)
+
+    def batch_depths(self, pools: Iterable[str]) -> dict[str, int]:
+        """Ready jobs of batches in each pool."""
+        return self._depths(pools, _BEHIND / 2, "+inf")
+
+    def _depths(self, pools: Iterable[str], least: float | str, most: float | str) -> dict[str, int]:
+        names = list(pools)
+        with broker_errors():
+            pipe = self._client.pipeline(transaction=False)
+            for pool in names:
+                pipe.zcount(keys.ready(pool), least, most)
+            return dict(zip(names, pipe.execute(), strict=True))
 
     def queue_depths(self, pools: Iterable[str]) -> dict[str, int]:
         """Ready jobs of each pool."""
@@ -286,13 +352,20 @@ class JobStore:
                 pipe.expire(name, _LISTENERS_GRACE_S)
             pipe.execute()
 
-    def _fields(self, spec: JobSpec) -> list[object]:
+    def deadline_ms(self, spec: JobSpec) -> int:
+        """From its creation on."""
+        return int(min(spec.deadline_s or float("inf"), self._settings.job_deadline_s) * 1000)
+
+    def fields(self, spec: JobSpec) -> list[object]:
+        """Of a new record, as a flat list."""
         fields: dict[str, object] = {
             "spec": spec.to_json(),
             "priority": spec.priority,
             "max_attempts": self._settings.max_attempts,
             "stages": ",".join(spec.stages),
         }
+        if Stage.TOKEN2WAV in spec.stages:
+            fields["voice_name"] = name_digest(spec.model, spec.voice)
         for stage in spec.stages:
             fields[f"pool:{stage}"] = spec.pool(stage)
         if spec.batch_id:

@@ -20,15 +20,29 @@ CONTROL_PREFIXES = {
     "delivery": _CONTROL + "delivery:",  # + delivery id: hash, one webhook and its log
     "deliveries_of": _CONTROL + "deliveries:of:",  # + job id: list of delivery ids
     "deliveries_due": _CONTROL + "deliveries:due",  # zset of delivery ids by the moment they are due
+    "voice": _CONTROL + "voice:",  # + voice id: hash, the record
+    "voice_names": _CONTROL + "voice_names",  # hash: digest of model and name to voice id
+    "voices": _CONTROL + "voices:",  # + model: zset of voice ids, by id
+    "voices_due": _CONTROL + "voices_due:",  # + pool: zset of voice ids by the moment to prepare them
+    "voices_deleted": _CONTROL + "voices_deleted",  # set of ids whose jobs have not all ended
+    "voice_jobs": _CONTROL + "voice_jobs:",  # + voice id: set of jobs that use it and have not ended
+    "batch": _CONTROL + "batch:",  # + batch id: hash, the record; + :lines … (lua/batch_create.lua)
+    "batches": _CONTROL + "batches",  # zset of batch ids, by name
+    "batches_going": _CONTROL + "batches_going",  # zset of the ids of those that have not ended, by name
+    "file": _CONTROL + "file:",  # + file id: hash, the record of an uploaded or a batch's file
     "counts": _CONTROL + "counts",  # hash of totals since the store was made
     "finished": _CONTROL + "finished:",  # + ten-second slot: how many jobs ended in it
     "pool": _CONTROL + "pool:",  # + worker id: hash, one live worker
     "pools": _CONTROL + "pools",  # zset of worker ids by when they were last seen
+    "pools_ready": _CONTROL + "pools:ready",  # zset of pools by when one of their workers was last ready
 }
 """The same names stand in the Lua scripts as ``K.job`` and so on."""
 
 LEADER = _CONTROL + "leader"
+FEEDER = _CONTROL + "feeder"
 CELERY_PREFIX = "sw:celery:"
+JOB_TAG = "sw:{job_"
+"""How the keys begin that are under a job's own tag."""
 
 
 def job(job_id: str) -> str:
@@ -53,6 +67,31 @@ def delivery(delivery_id: str) -> str:
 
 def deliveries_of(job_id: str) -> str:
     return CONTROL_PREFIXES["deliveries_of"] + job_id
+
+
+def voice(voice_id: str) -> str:
+    return CONTROL_PREFIXES["voice"] + voice_id
+
+
+def voices(model: str) -> str:
+    return CONTROL_PREFIXES["voices"] + model
+
+
+def voices_due(pool: str) -> str:
+    return CONTROL_PREFIXES["voices_due"] + pool
+
+
+def voice_jobs(voice_id: str) -> str:
+    return CONTROL_PREFIXES["voice_jobs"] + voice_id
+
+
+def batch(batch_id: str, part: str = "") -> str:
+    """The record of a batch, or one of the keys beside it."""
+    return CONTROL_PREFIXES["batch"] + batch_id + (f":{part}" if part else "")
+
+
+def file(file_id: str) -> str:
+    return CONTROL_PREFIXES["file"] + file_id
 
 
 def starting_with(prefix: str) -> str:

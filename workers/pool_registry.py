@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
-import time
-from dataclasses import asdict, dataclass, replace
+import os
+import socket
+from dataclasses import asdict, dataclass, field
 from typing import Literal, cast
 
 import redis
 
 from workers import keys
-from workers.broker import broker_errors
+from workers.broker import Scripts, broker_errors
 
-BEAT_S = 2.0
-SILENT_S = 10.0
-"""A worker not heard of for so long does not count as alive."""
+BEAT_S = 1.0
+SILENT_S = 4.0
+"""A worker not heard of for so long does not count as alive: three beats missed, and the fourth late."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,28 +28,47 @@ class PoolWorker:
     model: str
     concurrency: int
     pid: int
+    version: str = ""
     devices: str | None = None
+    """The GPUs that the process sees, as ``CUDA_VISIBLE_DEVICES`` names them."""
     voices: tuple[str, ...] = ()
     sample_rate_hz: int | None = None
     started_at: float = 0.0
     seen_at: float = 0.0
+    """By the broker's clock; known of those that the registry gives."""
+    host: str = field(default_factory=socket.gethostname)
     state: Literal["starting", "ready", "stopping"] = "starting"
     running: int = 0
+
+    @property
+    def room_for_batches(self) -> int:
+        """How many of its slots jobs of batches may fill: the last one is kept for somebody who waits."""
+        return max(1, self.concurrency - 1)
 
 
 class PoolRegistry:
     def __init__(self, client: redis.Redis) -> None:
         self._client = client
+        self._scripts = Scripts(client)
 
     def beat(self, worker: PoolWorker) -> None:
         """Say that ``worker`` is alive now."""
-        now = time.time()
-        record = json.dumps(asdict(replace(worker, seen_at=now)))
+        ready = int(worker.state == "ready")
+        args = (worker.worker_id, json.dumps(asdict(worker)), int(SILENT_S * 1000), worker.pool, ready)
+        self._scripts.run("beat", keys=(keys.pool(worker.worker_id),), args=args)
+
+    def last_ready(self, pool: str) -> float | None:
+        """When a worker of this pool last said that it is ready, in Unix seconds; None: never."""
         with broker_errors():
-            pipe = self._client.pipeline()
-            pipe.set(keys.pool(worker.worker_id), record, px=int(SILENT_S * 1000))
-            pipe.zadd(keys.CONTROL_PREFIXES["pools"], {worker.worker_id: now})
-            pipe.execute()
+            seen_ms = self._client.zscore(keys.CONTROL_PREFIXES["pools_ready"], pool)
+        return None if seen_ms is None else seen_ms / 1000
+
+    def forget_dead(self) -> None:
+        """Sign off the workers of this machine whose process is gone, without waiting for their silence."""
+        here = socket.gethostname()
+        for worker in self.workers():
+            if worker.host == here and not _lives(worker.pid):
+                self.leave(worker.worker_id)
 
     def leave(self, worker_id: str) -> None:
         with broker_errors():
@@ -59,14 +79,26 @@ class PoolRegistry:
         """The live ones."""
         names = keys.CONTROL_PREFIXES["pools"]
         with broker_errors():
-            ids = cast(list[bytes], self._client.zrange(names, 0, -1))
-            records = (
-                cast(list[bytes | None], self._client.mget([keys.pool(i.decode()) for i in ids]))
-                if ids
-                else []
-            )
+            seen = cast(list[tuple[bytes, float]], self._client.zrange(names, 0, -1, withscores=True))
+            ids = [worker_id.decode() for worker_id, _ in seen]
+            records = cast(list[bytes | None], self._client.mget(map(keys.pool, ids))) if ids else []
             silent = [i for i, record in zip(ids, records, strict=True) if record is None]
             if silent:
                 self._client.zrem(names, *silent)
-        found = [json.loads(record) for record in records if record is not None]
-        return [PoolWorker(**{**record, "voices": tuple(record["voices"])}) for record in found]
+        told = zip(records, seen, strict=True)
+        return [_worker(record, seen_ms / 1000) for record, (_, seen_ms) in told if record is not None]
+
+
+def _worker(record: bytes, seen_at: float) -> PoolWorker:
+    fields = json.loads(record)
+    return PoolWorker(**{**fields, "voices": tuple(fields["voices"]), "seen_at": seen_at})
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from workers.backend import Backend
 from workers.object_store import ObjectStore
+from workers.voice import voice_prefix
 
 
 def input_key(job_id: str) -> str:
@@ -31,6 +33,12 @@ def remove_objects(objects: ObjectStore, job_id: str) -> None:
     """All of a job: what it was given and what it made."""
     objects.delete(input_key(job_id))
     objects.delete_prefix(result_prefix(job_id))
+
+
+def remove_voice(backend: Backend, voice_id: str) -> None:
+    """All of a voice that was deleted and that no job uses."""
+    backend.objects.delete_prefix(voice_prefix(voice_id))
+    backend.voices.forget(voice_id)
 
 
 def remove_other_attempts(objects: ObjectStore, job_id: str, kept: set[str]) -> None:

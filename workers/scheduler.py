@@ -9,18 +9,23 @@ import logging
 import os
 import signal
 import threading
+import time
+from collections.abc import Callable, Sequence
 from types import FrameType
 
-from stage_pipeline.deploy import load_deploy
+from stage_pipeline.deploy import DeployConfig, DeployError, load_deploys
 from stage_pipeline.errors import StagewaveError
+from workers import keys
 from workers.backend import Backend, connect_backend
+from workers.batch_feeder import BatchFeeder
 from workers.bell import waiting_bells
 from workers.broker import broker_errors, broker_time
+from workers.cannot_start import cannot_start
 from workers.janitor import Janitor
 from workers.leader import Leadership
 from workers.log import start_logging
-from workers.settings import load_settings
-from workers.states import IO_POOL, Stage, pool_of
+from workers.settings import Settings, SettingsError, load_settings
+from workers.states import IO_POOL, pools_of
 
 _log = logging.getLogger(__name__)
 
@@ -33,19 +38,27 @@ _MOST_BELLS = 256
 class Scheduler:
     """``tick`` is one step; the loop around it is the process's. Its clock is the broker's."""
 
-    def __init__(self, backend: Backend, pools: tuple[str, ...]) -> None:
+    def __init__(
+        self, backend: Backend, pools: tuple[str, ...], monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
         self._backend = backend
+        self._monotonic = monotonic
         self._pools = pools
-        self._leadership = Leadership(backend.client)
+        self._leadership = Leadership(backend.client, keys.LEADER)
         self._janitor = Janitor(backend)
         self._swept_at: float | None = None
+        self._answered_at: float | None = None
+        self._reaps_from = 0.0
 
     def tick(self) -> bool:
         """One step; False when another scheduler leads."""
-        if not self._leadership.hold():
+        leads = self._leadership.hold()
+        self._note_answer(self._monotonic())
+        if not leads:
             return False
         now = broker_time(self._backend.client)
-        self._reap()
+        if self._monotonic() >= self._reaps_from:
+            self._reap()
         self._ring(now)
         if self._swept_at is None or now - self._swept_at >= _SWEEP_EVERY_S:
             self._swept_at = now
@@ -55,6 +68,14 @@ class Scheduler:
     def resign(self) -> None:
         self._leadership.resign()
 
+    def _note_answer(self, now: float) -> None:
+        """While the broker was away leases ran out, and not because a worker was lost: who lives gets the
+        time to renew."""
+        lease_s = self._backend.settings.lease_s
+        if self._answered_at is not None and now - self._answered_at > lease_s / 2:
+            self._reaps_from = now + lease_s
+        self._answered_at = now
+
     def _reap(self) -> None:
         taken_back, _ = self._backend.jobs.reap()
         if taken_back:
@@ -62,11 +83,14 @@ class Scheduler:
 
     def _ring(self, now: float) -> None:
         """Where work is ready and no bell waits, bells were lost (or a worker with them): ring again."""
-        depths = self._backend.jobs.queue_depths(self._pools)
+        # The feeder rings for jobs of batches: it knows which threads may take one.
+        depths = self._backend.jobs.live_depths(self._pools)
         for pool, depth in depths.items():
             owed = depth
             if pool == IO_POOL:
                 owed += self._backend.deliveries.count_due(now)
+            else:
+                owed += self._backend.voices.count_due(pool, now)
             if not owed:
                 continue
             with broker_errors():
@@ -76,13 +100,20 @@ class Scheduler:
 
 
 def main() -> None:
-    settings = load_settings(os.environ)
-    start_logging(settings.log_level)
-    deploy = load_deploy(settings.config)
-    pools = [IO_POOL, pool_of(Stage.THINKER, deploy.model)]
-    if deploy.speaks:
-        pools.append(pool_of(Stage.TOKEN2WAV, deploy.model))
-    scheduler = Scheduler(connect_backend(settings), tuple(pools))
+    try:
+        settings = load_settings(os.environ)
+        start_logging(settings.log_level)
+        deploys = load_deploys(settings.config, settings.model_dir)
+    except (DeployError, SettingsError) as error:
+        cannot_start(error)
+    run(settings, deploys)
+
+
+def run(settings: Settings, deploys: Sequence[DeployConfig]) -> None:
+    """Schedule for these deploys until told to stop (SIGTERM, SIGINT)."""
+    pools = pools_of(deploys)
+    backend = connect_backend(settings)
+    scheduler, feeder = Scheduler(backend, tuple(pools)), BatchFeeder(backend, deploys)
     stop = threading.Event()
 
     def stopping(_number: int, _frame: FrameType | None) -> None:
@@ -90,6 +121,8 @@ def main() -> None:
 
     signal.signal(signal.SIGTERM, stopping)
     signal.signal(signal.SIGINT, stopping)
+    feeding = threading.Thread(target=feeder.run, args=(stop,), name="batch-feeder")
+    feeding.start()
     _log.info("scheduler ready", extra={"pools": pools})
     while not stop.wait(TICK_S):
         try:
@@ -103,6 +136,7 @@ def main() -> None:
         scheduler.resign()
     except StagewaveError:
         _log.warning("leadership not handed over")
+    feeding.join()
 
 
 if __name__ == "__main__":

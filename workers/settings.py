@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
 import types
 from collections.abc import Mapping
@@ -19,12 +20,16 @@ class SettingsError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Field ``lease_s`` is set by ``STAGEWAVE_LEASE_S``, and so on. Lists are separated by commas."""
+    """Field ``lease_s`` is set by ``STAGEWAVE_LEASE_S``, and so on. Lists are separated by commas, and
+    lists of files also as in ``PATH``."""
 
     home: Path = Path(".stagewave")
     host: str = "127.0.0.1"
     port: int = 8000
-    config: Path = Path(__file__).parent.parent / "configs" / "embedded.yaml"
+    config: tuple[Path, ...] = (Path(__file__).parent.parent / "configs" / "embedded.yaml",)
+    """Deploy configs, one for each model that is served; the first one's is the default model."""
+    model_dir: Path | None = None
+    """The folder of the model, for deploy configs that name none (those of vLLM-Omni do not)."""
     log_level: str = "INFO"
 
     redis_url: str | None = None
@@ -60,6 +65,8 @@ class Settings:
     """How often a worker renews its leases, and so how soon it sees a cancel."""
     max_attempts: int = 3
     """Attempts of one stage of one job before it fails with ``worker_lost``."""
+    engine_silent_s: float = 120.0
+    """An engine that has work and gives nothing for so long hangs: its process is started again."""
     job_deadline_s: float = 24 * 3600
     drain_s: float = 5.0
     """How long a stopping worker lets its jobs go on before it hands them back to the queue."""
@@ -73,6 +80,16 @@ class Settings:
     idempotency_ttl_s: float = 24 * 3600
     audio_stream_bytes: int = 32 * 1024 * 1024
     """Live audio kept for late listeners of one running job; older audio comes from the object store."""
+
+    @property
+    def webhook_hold_s(self) -> float:
+        """A webhook that is being sent is held for so long: should its sender die, it is due again."""
+        return 2 * self.webhook_timeout_s
+
+    @property
+    def webhook_longest_wait_s(self) -> float:
+        """No webhook waits longer than this for its next try, whatever its receiver asks for."""
+        return max(self.webhook_hold_s, 1.5 * max(self.webhook_retry_s))
 
     def require(self, *names: str) -> None:
         """Raises ``SettingsError`` naming the first of ``names`` that has no value."""
@@ -121,6 +138,8 @@ def _check(settings: Settings) -> None:
         url = getattr(settings, name)
         if url is not None and not url.startswith(schemes):
             raise SettingsError(f"{_name(name)} has to begin with {' or '.join(schemes)}")
+    if not settings.config:
+        raise SettingsError(f"{_name('config')} names no file")
     if settings.port > 65_535:
         raise SettingsError(f"{_name('port')} has to be 65535 at most")
     if settings.log_level.upper() not in _LOG_LEVELS:
@@ -152,7 +171,8 @@ def _parse(name: str, raw: str, hint: object) -> object:
     try:
         if get_origin(hint) is tuple:
             item = get_args(hint)[0]
-            return tuple(item(part.strip()) for part in raw.split(",") if part.strip())
+            parts = raw.replace(os.pathsep, ",") if item is Path else raw
+            return tuple(item(part.strip()) for part in parts.split(",") if part.strip())
         if hint in (int, float, str, Path):
             return hint(raw)
     except ValueError:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 
+from stage_pipeline.deploy import DeployConfig
 from stage_pipeline.stages import Task
 
 
@@ -45,3 +47,12 @@ def stages_of(task: Task, fetches: bool) -> tuple[Stage, ...]:
 def pool_of(stage: Stage, model: str) -> str:
     """The pool, and so the queue, that runs a stage of a model's jobs."""
     return IO_POOL if stage is Stage.FETCH else f"{stage.value}.{model}"
+
+
+def pools_of(deploys: Iterable[DeployConfig]) -> list[str]:
+    """The pools that the deploys need together."""
+    stages = (Stage.THINKER, Stage.TOKEN2WAV)
+    model_pools = [
+        pool_of(stages[part.stage_id], deploy.model) for deploy in deploys for part in deploy.stages
+    ]
+    return [*model_pools, IO_POOL]

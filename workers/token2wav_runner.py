@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
 from stage_pipeline.audio.encode import FileEncoder
 from stage_pipeline.audio.formats import AUDIO_FORMATS
-from stage_pipeline.chunking import Window
+from stage_pipeline.audio.loudness import Gain, LiveGain, WholeGain
+from stage_pipeline.audio.resampler import Resampler
 from stage_pipeline.deploy import DeployConfig
 from stage_pipeline.errors import ErrorCode, StagewaveError
+from stage_pipeline.long_form.joins import Joins
 from stage_pipeline.messages import ThinkerResult, wave_to_pcm16
-from stage_pipeline.stages import Float32Wave, Token2Wav
+from stage_pipeline.stages import Float32Wave, Token2Wav, Token2WavStream
 from workers.attempt import Attempt
 from workers.audio_channel import AudioWriter
 from workers.backend import Backend
@@ -21,9 +24,11 @@ from workers.breaker import Breaker
 from workers.job import JsonObject
 from workers.results import audio_key, remove_other_attempts
 from workers.spool import Spool
-from workers.states import Stage
+from workers.states import Stage, pool_of
 from workers.thinker_runner import usage_of
 from workers.token_channel import StreamRestarted
+from workers.token_feed import TokenFeed
+from workers.voice_preparer import VoicePreparer
 
 _BLOCK_BYTES = 64 * 1024
 _PROGRESS_EVERY_S = 1.0
@@ -42,6 +47,7 @@ class Token2WavRunner:
         self._engine = engine
         self._deploy = deploy
         self._spool = spool
+        self.voices = VoicePreparer(backend, engine, pool_of(self.stage, deploy.model), breaker)
 
     def run(self, attempt: Attempt) -> None:
         """Raises ``StagewaveError`` for a failure, ``AttemptLost`` or ``FencedOff`` when it is not ours."""
@@ -57,34 +63,61 @@ class Token2WavRunner:
 
     def _make(self, attempt: Attempt, folder: Path, afresh: bool) -> None:
         path = folder / "audio"
-        form = attempt.job.spec.response_format
-        tokens = _Tokens(self._backend, attempt, self._engine)
+        spec = attempt.job.spec
+        feed = TokenFeed(self._backend, attempt, self._engine.chunk_policy)
+        resampler = Resampler(self._engine.sample_rate, spec.sample_rate_hz or self._engine.sample_rate)
         with (
-            FileEncoder(path, form, self._engine.sample_rate) as encoder,
+            FileEncoder(path, spec.response_format, resampler.out_hz) as encoder,
             (folder / "pcm").open("w+b") as pcm,
         ):
-            recording = _Recording(self._backend, attempt, encoder, pcm, self._engine.sample_rate, afresh)
-            self._voice(attempt, tokens, recording)
-            if recording.samples == 0:
-                raise StagewaveError(ErrorCode.NO_AUDIO, "the model made no audio")
+            recording = _Recording(self._backend, attempt, encoder, pcm, resampler, afresh)
+            self._voice(attempt, feed, recording)
             recording.close()
             encoder.close()
         attempt.check()
-        self._conclude(attempt, tokens.result, recording, path)
+        self._conclude(attempt, feed.result, recording, path)
 
-    def _voice(self, attempt: Attempt, tokens: _Tokens, recording: _Recording) -> None:
-        spec = attempt.job.spec
+    def _voice(self, attempt: Attempt, feed: TokenFeed, recording: _Recording) -> None:
         most_samples = int(self._deploy.limits.audio_out_s * self._engine.sample_rate)
-        stream = self._engine.open(spec.voice, spec.seed)
-        with closing(stream):
-            for window in tokens.windows():
-                part = tuple(tokens.history[window.start : window.stop])
-                for wave in stream.feed(part, window.final):
-                    attempt.check()
-                    recording.add(wave[: most_samples - recording.samples])
-                    if recording.samples >= most_samples:
-                        recording.cut_short = True
-                        return
+        with closing(self._waves(attempt, feed)) as waves:
+            for wave in waves:
+                recording.add(wave[: most_samples - recording.samples])
+                if recording.samples >= most_samples:
+                    recording.cut_short = True
+                    return
+
+    def _waves(self, attempt: Attempt, feed: TokenFeed) -> Generator[Float32Wave]:
+        """Each piece is an utterance of its own, in the same voice; they are joined to one sound."""
+        joins = Joins(self._engine.sample_rate)
+        stream: Token2WavStream | None = None
+        voiced = False
+        try:
+            for part in feed:
+                if stream is None:
+                    stream = self._open(attempt)
+                    yield from joins.until(part.at_ms or 0)
+                for wave in attempt.steps(stream.feed(part.tokens, part.final)):
+                    voiced = voiced or len(wave) > 0
+                    yield joins.add(wave)
+                if part.final:
+                    stream.close()
+                    stream = None
+                    last = part.pause_after_ms is None
+                    yield joins.finish() if last else joins.join(part.pause_after_ms or 0)
+        finally:
+            if stream is not None:
+                stream.close()
+        if not voiced:
+            raise StagewaveError(ErrorCode.NO_AUDIO, "the model made no audio")
+        if attempt.job.spec.keep_timing:
+            yield from joins.until(round(1000 * feed.result.audio_in_s))
+
+    def _open(self, attempt: Attempt) -> Token2WavStream:
+        spec, voice_id = attempt.job.spec, attempt.job.voice_id
+        if voice_id is None:
+            return self._engine.open(spec.voice, spec.seed, speed=spec.speed)
+        features = partial(self.voices.features, attempt, voice_id)
+        return self._engine.open(voice_id, spec.seed, speed=spec.speed, features=features)
 
     def _conclude(self, attempt: Attempt, result: ThinkerResult, recording: _Recording, path: Path) -> None:
         job, objects = attempt.job, self._backend.objects
@@ -94,7 +127,7 @@ class Token2WavRunner:
         audio: JsonObject = {
             "format": job.spec.response_format,
             "content_type": form.content_type,
-            "sample_rate_hz": self._engine.sample_rate,
+            "sample_rate_hz": recording.rate_hz,
             "duration_s": round(recording.duration_s, 3),
             "size_bytes": size_bytes,
         }
@@ -117,48 +150,11 @@ class Token2WavRunner:
             remove_other_attempts(objects, job.id, {key, result.transcript_key or ""})
 
 
-class _Tokens:
-    """The job's tokens as windows: followed while they are made, or whole when nobody listens."""
-
-    def __init__(self, backend: Backend, attempt: Attempt, engine: Token2Wav) -> None:
-        self._backend = backend
-        self._attempt = attempt
-        self._policy = engine.chunk_policy
-        self.history: list[int] = []
-        self.result = ThinkerResult()
-
-    def windows(self) -> Iterator[Window]:
-        if self._attempt.job.streamed:
-            yield from self._followed()
-        else:
-            self._take_all()
-            yield Window(0, len(self.history), len(self.history), final=True)
-
-    def _followed(self) -> Iterator[Window]:
-        consumed = 0
-        for chunk in self._backend.tokens.follow(self._attempt.job.id):
-            self._attempt.check()
-            if chunk is None:
-                continue
-            self.history.extend(chunk.tokens)
-            self.result = chunk.result or self.result
-            while (window := self._policy.next_window(self.history, consumed, chunk.final)) is not None:
-                consumed = window.consumed
-                yield window
-                if window.final:
-                    return
-
-    def _take_all(self) -> None:
-        chunks = self._backend.tokens.chunks(self._attempt.job.id)
-        if not chunks or chunks[-1].result is None:
-            raise StagewaveError(ErrorCode.INTERNAL, "the audio tokens of this job are incomplete")
-        self.history = [token for chunk in chunks for token in chunk.tokens]
-        self.result = chunks[-1].result
-
-
 class _Recording:
     """The audio of one attempt: encoded to a file, kept as PCM for a listener who comes late, and sent
-    on live from the moment somebody listens."""
+    on live from the moment somebody listens. All of it at the rate that was asked for; at the loudness that
+    was asked for once it is whole, or following it from the start if somebody listened: then the file has
+    what was heard."""
 
     def __init__(
         self,
@@ -166,12 +162,15 @@ class _Recording:
         attempt: Attempt,
         encoder: FileEncoder,
         pcm: BinaryIO,
-        rate_hz: int,
+        resampler: Resampler,
         afresh: bool,
     ) -> None:
         self._backend = backend
         self._attempt = attempt
-        self._rate_hz = rate_hz
+        self.rate_hz = resampler.out_hz
+        self._resampler = resampler
+        self._loudness = attempt.job.spec.loudness
+        self._gain: LiveGain | None = None
         self._afresh = afresh
         self._encoder = encoder
         self._pcm = pcm
@@ -182,38 +181,65 @@ class _Recording:
 
     @property
     def duration_s(self) -> float:
-        return self.samples / self._rate_hz
+        return self.samples / self._resampler.in_hz
 
     def add(self, wave: Float32Wave) -> None:
-        pcm = wave_to_pcm16(wave)
-        if not pcm:
+        if not len(wave):
             return
         if self._live is None and self._attempt.listening:
             self._go_live()
-        if self._live is not None:
-            self._live.write(pcm)
-        if self.samples == 0:
+        first, self.samples = self.samples == 0, self.samples + len(wave)
+        self._keep(wave_to_pcm16(self._resampler.feed(wave)))
+        if first:
             self._backend.jobs.first_audio(self._attempt.claim)
-        self._pcm.write(pcm)
-        self._encoder.write(pcm)
-        self.samples += len(wave)
         self._tell_progress()
 
     def close(self) -> None:
         """The utterance is complete: listeners need not wait for its upload."""
+        self._keep(wave_to_pcm16(self._resampler.finish()))
         if self._live is None and self._attempt.listening:
             self._go_live()
         if self._live is not None:
+            if self._gain is not None:
+                self._live.write(self._gain.finish())
             self._live.close()
+        if self._loudness is not None:
+            self._encode(self._loudness)
+
+    def _keep(self, pcm: bytes) -> None:
+        self._send(pcm)
+        self._pcm.write(pcm)
+        if self._loudness is None:
+            self._encoder.write(pcm)
+
+    def _send(self, pcm: bytes) -> None:
+        if self._live is not None:
+            self._live.write(pcm if self._gain is None else self._gain.feed(pcm))
+
+    def _encode(self, loudness: float) -> None:
+        gain: Gain
+        if self._live is None:
+            gain = WholeGain(loudness, self.rate_hz, self._kept())
+        else:
+            gain = LiveGain(loudness, self.rate_hz)
+        for block in self._kept():
+            self._encoder.write(gain.feed(block))
+        self._encoder.write(gain.finish())
+
+    def _kept(self) -> Iterator[bytes]:
+        self._pcm.seek(0)
+        while block := self._pcm.read(_BLOCK_BYTES):
+            yield block
 
     def _go_live(self) -> None:
         job = self._attempt.job
         self._live = self._backend.audio.open(
-            job.id, self._attempt.number, self._rate_hz, afresh=self._afresh
+            job.id, self._attempt.number, self.rate_hz, afresh=self._afresh
         )
-        self._pcm.seek(0)
-        while block := self._pcm.read(_BLOCK_BYTES):
-            self._live.write(block)
+        if self._loudness is not None:
+            self._gain = LiveGain(self._loudness, self.rate_hz)
+        for block in self._kept():
+            self._send(block)
 
     def _tell_progress(self) -> None:
         if self.duration_s - self._told_s >= _PROGRESS_EVERY_S:

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
+from collections.abc import Collection
 from typing import Protocol
 
-from stage_pipeline.errors import ErrorCode, StagewaveError
+from stage_pipeline.errors import EngineDead, ErrorCode, StagewaveError, is_disk_full
 from workers.attempt import Attempt, AttemptLost, AttemptReleased, LeaseKeeper
 from workers.backend import Backend
 from workers.fenced_stream import FencedOff
-from workers.io_runner import WebhookRunner
 from workers.job_store import Claim
 from workers.results import remove_objects, remove_other_attempts
 from workers.spool import Spool
 from workers.states import IO_POOL, Stage, Status
 
 _log = logging.getLogger(__name__)
+
+LEFT_EXIT = 75
+"""EX_TEMPFAIL: a worker that cannot go on; started again, it will."""
+_LEAVE_S = 2.0
+"""Enough to hand jobs back; what was not handed back by then is taken back when its lease runs out."""
 
 
 class Runner(Protocol):
@@ -26,6 +32,14 @@ class Runner(Protocol):
     stage: Stage
 
     def run(self, attempt: Attempt) -> None: ...
+
+
+class Aside(Protocol):
+    """What a worker does beside its jobs."""
+
+    def run_one(self) -> bool:
+        """False when there is nothing to do."""
+        ...
 
 
 class Worker:
@@ -39,7 +53,8 @@ class Worker:
         worker_id: str,
         runner: Runner,
         spool: Spool,
-        webhooks: WebhookRunner | None = None,
+        room_for_batches: int,
+        aside: Aside | None = None,
     ) -> None:
         self._backend = backend
         self._keeper = keeper
@@ -47,20 +62,22 @@ class Worker:
         self._worker_id = worker_id
         self._runner = runner
         self._spool = spool
-        self._webhooks = webhooks
+        self._room_for_batches = room_for_batches
+        self._aside = aside
         self._stopping = threading.Event()
+        self._leaving = threading.Lock()
         self._taking = threading.Lock()
-        self._sending = threading.BoundedSemaphore(max(1, backend.settings.io_concurrency // 2))
-        self._heard_at = time.monotonic()
+        self._beside = threading.BoundedSemaphore(max(1, backend.settings.io_concurrency // 2))
+        self._answered = 0
 
     @property
-    def heard_at(self) -> float:
-        """When the last bell was answered, on the monotonic clock."""
-        return self._heard_at
+    def answered(self) -> int:
+        """How many bells have been answered."""
+        return self._answered
 
     def answer(self) -> None:
-        """One bell: jobs, and webhooks that are due, until there is nothing left to do."""
-        self._heard_at = time.monotonic()
+        """One bell: jobs, and what is due beside them, until there is nothing left to do."""
+        self._answered += 1
         busy = True
         while busy and not self._stopping.is_set():
             attempt = self._take()
@@ -70,7 +87,7 @@ class Worker:
                 finally:
                     self._keeper.drop(attempt)
             busy = attempt is not None
-            busy = self._send_webhook() or busy
+            busy = self._run_aside() or busy
 
     def stop_after(self, drain_s: float) -> None:
         """Take no more jobs; hand back what still runs after ``drain_s``."""
@@ -79,14 +96,26 @@ class Worker:
         timer.daemon = True
         timer.start()
 
-    def _send_webhook(self) -> bool:
-        # Receivers may be slow: they get half of the threads, so that fetching audio never waits for them.
-        if self._webhooks is None or not self._sending.acquire(blocking=False):
+    def leave(self, lost: Collection[object] = ()) -> None:
+        """End this process at once, so that its supervisor starts it again. Attempts are handed back, but
+        for those that are ``lost``: each may be what brought the process down, so it has to count."""
+        if not self._leaving.acquire(blocking=False):
+            return  # another thread is about it
+        self._stopping.set()
+        # In a thread of its own, since an engine that hangs may not even take an abort.
+        threading.Thread(target=self._keeper.release_all, args=(lost,), daemon=True).start()
+        time.sleep(_LEAVE_S)
+        os._exit(LEFT_EXIT)
+
+    def _run_aside(self) -> bool:
+        # Receivers of webhooks may be slow: they get half of the threads, so that fetching never waits for
+        # them.
+        if self._aside is None or not self._beside.acquire(blocking=False):
             return False
         try:
-            return self._webhooks.run_one()
+            return self._aside.run_one()
         finally:
-            self._sending.release()
+            self._beside.release()
 
     def _take(self) -> Attempt | None:
         if not self._spool.has_room():
@@ -96,7 +125,11 @@ class Worker:
         with self._taking:
             has_suspect = self._keeper.has_suspect
             claim = self._backend.jobs.claim(
-                self._pool, self._runner.stage, self._worker_id, has_suspect=has_suspect
+                self._pool,
+                self._runner.stage,
+                self._worker_id,
+                has_suspect=has_suspect,
+                live_only=self._keeper.running >= self._room_for_batches,
             )
             return self._keeper.hold(claim) if claim is not None else None
 
@@ -114,14 +147,17 @@ class Worker:
             outcome = "released"
             if (pool := self._backend.jobs.release(claim)) is not None:
                 self._backend.bell.ring(pool)
+        except EngineDead:
+            # Its lease runs out, and so it counts as lost: it may be what the engine died of.
+            _log.exception("the engine died", extra=where)
+            self.leave(lost=[attempt])
+            outcome = "engine dead"
         except StagewaveError as error:
             outcome = self._failed(attempt, error)
-        except Exception:
+        except Exception as error:
             # The edge of a task: log the cause once, and let the job know only that it failed.
             _log.exception("attempt broke", extra=where)
-            outcome = self._failed(
-                attempt, StagewaveError(ErrorCode.INTERNAL, "an internal error ended this attempt")
-            )
+            outcome = self._failed(attempt, _public(error))
         self._ring_for_webhooks(claim)
         elapsed_ms = round((time.monotonic() - began) * 1000, 1)
         _log.info("attempt ended", extra={**where, "outcome": outcome, "ms": elapsed_ms})
@@ -155,3 +191,9 @@ class Worker:
     def _ring_for_webhooks(self, claim: Claim) -> None:
         if claim.job.spec.webhook is not None:
             self._backend.bell.ring(IO_POOL)
+
+
+def _public(error: Exception) -> StagewaveError:
+    if is_disk_full(error):
+        return StagewaveError(ErrorCode.DISK_FULL, "the disk of a worker was full")
+    return StagewaveError(ErrorCode.INTERNAL, "an internal error ended this attempt")

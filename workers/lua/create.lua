@@ -27,14 +27,4 @@ if digest ~= '' then
   redis.call('HSET', K.idempotency .. digest, 'job_id', id, 'fingerprint', ARGV[3])
   redis.call('PEXPIRE', K.idempotency .. digest, ARGV[4])
 end
-redis.call('HSET', KEYS[1], 'id', id, 'type', ARGV[8], 'status', 'queued', 'stage', ARGV[6],
-  'created_ms', now, unpack(ARGV, 10))
-redis.call('ZADD', K.index .. 'all', 0, id)
-redis.call('ZADD', K.index .. 'status:queued', 0, id)
-redis.call('ZADD', K.index .. 'type:' .. ARGV[8], 0, id)
-if ARGV[9] ~= '' then
-  redis.call('ZADD', K.index .. 'batch:' .. ARGV[9], 0, id)
-end
-redis.call('ZADD', K.deadlines, now + tonumber(ARGV[7]), id)
-emit(id, 'status', {status = 'queued'})
-return {'made', enqueue(id, ARGV[6])}
+return {'made', put_job(id, ARGV[8], ARGV[6], ARGV[9], tonumber(ARGV[7]), {unpack(ARGV, 10)}, now)}

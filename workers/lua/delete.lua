@@ -1,6 +1,7 @@
 -- Forget a job: what the user gave or got goes at once; a tombstone stays for a while, so that
 -- a stale worker, a late webhook or a second DELETE finds something definite.
 -- ARGV: id, tombstone TTL ms. Returns 1, or 0 for an unknown job.
+local FAREWELL_MS = 10000
 local id = ARGV[1]
 local key = K.job .. id
 local job = redis.call('HMGET', key, 'status', 'deleted', 'type', 'batch', 'created_ms')
@@ -12,12 +13,18 @@ if not is_terminal(job[1]) then
 end
 local status = redis.call('HGET', key, 'status')
 local target = redis.call('HGET', key, 'webhook')
-redis.call('DEL', key, K.events .. id)
+redis.call('DEL', key)
 redis.call('HSET', key, 'id', id, 'status', status, 'type', job[3], 'created_ms', job[5], 'deleted', 1)
 if target then
   redis.call('HSET', key, 'webhook', target)
 end
 redis.call('PEXPIRE', key, ARGV[2])
+-- Whoever follows the job reads its end, and nothing else. Emptied, not removed: a new stream could begin
+-- with ids before the one that they wait behind.
+if redis.call('XTRIM', K.events .. id, 'MAXLEN', 0) > 0 then
+  emit(id, status, {status = status})
+  redis.call('PEXPIRE', K.events .. id, FAREWELL_MS)
+end
 redis.call('ZREM', K.index .. 'all', id)
 redis.call('ZREM', K.index .. 'status:' .. status, id)
 redis.call('ZREM', K.index .. 'type:' .. job[3], id)

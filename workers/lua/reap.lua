@@ -1,7 +1,16 @@
 -- Take back what dead workers hold, queue what was parked, and end what is past its deadline.
--- ARGV: most to take, lost error, deadline error, retention ms. Returns {taken back, {pools to ring}, {ids of jobs that ended}}.
+-- ARGV: most to take, lost error, deadline error, retention ms, lease ms, longest ms that a webhook waits.
+-- Returns {taken back, {pools to ring}, {ids of jobs that ended}}.
 local now = now_ms()
 local taken, pools, ended = 0, {}, {}
+-- What is to wait for longer than anything does is from before the broker's clock was set back.
+local function bound(waiting, longest)
+  for _, name in ipairs(redis.call('ZRANGEBYSCORE', waiting, now + longest, '+inf', 'LIMIT', 0, ARGV[1])) do
+    redis.call('ZADD', waiting, now + longest, name)
+  end
+end
+bound(K.leases, math.max(tonumber(ARGV[5]), LONGEST_PAUSE_MS))
+bound(K.deliveries_due, tonumber(ARGV[6]))
 for _, name in ipairs(redis.call('ZRANGEBYSCORE', K.leases, '-inf', now, 'LIMIT', 0, ARGV[1])) do
   local cut = string.find(name, '|', 1, true)
   local id, stage = string.sub(name, 1, cut - 1), string.sub(name, cut + 1)

@@ -12,6 +12,7 @@ end
 if ARGV[5] == '1' then
   redis.call('HSET', key, 'state:' .. stage, 'done')
   redis.call('ZREM', K.leases, lease_name(id, stage))
+  clock_out(key, stage, now_ms())
   emit(id, 'stage', {stage = stage, state = 'done'})
 end
 if following ~= '' and not redis.call('HGET', key, 'state:' .. following) then

@@ -5,8 +5,11 @@ from __future__ import annotations
 import threading
 import time
 
+import redis
+
 from stage_pipeline.stages import Task
 from tests.unit.workers.conftest import MakeJob
+from workers import keys
 from workers.events import EventLog
 from workers.job_store import JobStore
 from workers.states import Stage
@@ -54,12 +57,28 @@ def test_silence_gives_heartbeats(make_job: MakeJob, events: EventLog) -> None:
     assert [next(follower), next(follower)] == [None, None]
 
 
-def test_following_a_deleted_job_ends(jobs: JobStore, make_job: MakeJob, events: EventLog) -> None:
+def test_who_follows_a_job_that_is_deleted_reads_its_end(
+    jobs: JobStore, make_job: MakeJob, events: EventLog
+) -> None:
+    job = make_job()
+    follower = events.follow(job.id, heartbeat_s=0.05)
+    next(follower)
+    events.append(job.id, "text", {"text": "what the user said"})
+    jobs.delete(job.id)
+    assert [(event.name, event.data) for event in follower if event] == [
+        ("canceled", {"status": "canceled"})
+    ]
+
+
+def test_who_follows_a_job_of_long_ago_that_is_deleted_is_let_go(
+    jobs: JobStore, make_job: MakeJob, events: EventLog, redis_client: redis.Redis
+) -> None:
     job = make_job()
     follower = events.follow(job.id, heartbeat_s=0.05)
     next(follower)
     jobs.delete(job.id)
-    assert [event for event in follower if event] == []
+    redis_client.delete(keys.events(job.id))  # as its time does, soon
+    assert list(follower) == []
 
 
 def test_a_late_word_does_not_bring_a_deleted_jobs_events_back(
@@ -68,7 +87,14 @@ def test_a_late_word_does_not_bring_a_deleted_jobs_events_back(
     job = make_job()
     jobs.delete(job.id)
     events.append(job.id, "text", {"text": "late"})
-    assert events.read(job.id) == []
+    assert [event.name for event in events.read(job.id)] == ["canceled"]
+
+
+def test_nothing_is_told_after_the_end(jobs: JobStore, make_job: MakeJob, events: EventLog) -> None:
+    job = make_job(Task.ASR)
+    finish(jobs)
+    events.append(job.id, "progress", {"share": 0.5})
+    assert events.read(job.id)[-1].name == "succeeded"
 
 
 def test_waiting_for_the_end_returns_as_it_comes(

@@ -21,11 +21,13 @@ def test_values_are_parsed_by_their_fields_types() -> None:
         "STAGEWAVE_HOME": "/tmp/x",
         "STAGEWAVE_API_KEYS": "one, two",
         "STAGEWAVE_WEBHOOK_RETRY_S": "1,2",
+        "STAGEWAVE_CONFIG": "a.yaml, b.yaml:c.yaml",
         "PATH": "/bin",
     }
     settings = load_settings(environ)
     assert (settings.port, settings.lease_s, settings.home) == (9000, 2.5, Path("/tmp/x"))
     assert (settings.api_keys, settings.webhook_retry_s) == (("one", "two"), (1.0, 2.0))
+    assert settings.config == (Path("a.yaml"), Path("b.yaml"), Path("c.yaml"))
 
 
 def test_a_child_process_loads_the_same_settings() -> None:

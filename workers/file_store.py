@@ -1,0 +1,116 @@
+"""Files that clients send for batches, and those that batches leave: records, and where their bytes lie."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import cast
+
+import redis
+from ulid import ULID
+
+from stage_pipeline.errors import ErrorCode, StagewaveError
+from workers import keys
+from workers.broker import broker_errors
+from workers.job import JsonObject
+from workers.settings import Settings
+
+_PREFIX = "file_"
+
+
+def new_file_id() -> str:
+    return f"{_PREFIX}{ULID()}"
+
+
+def is_file_id(text: str) -> bool:
+    if not text.startswith(_PREFIX) or len(text) != len(_PREFIX) + 26:
+        return False
+    try:
+        return str(ULID.from_str(text[len(_PREFIX) :])) == text[len(_PREFIX) :]
+    except ValueError:
+        return False
+
+
+def file_key(file_id: str) -> str:
+    """Where the bytes of an uploaded file lie."""
+    return f"files/{file_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A file's record. ``batch`` has made it, unless a client has sent it."""
+
+    id: str
+    key: str
+    bytes: int
+    filename: str
+    purpose: str
+    created_at: float
+    batch: str | None = None
+
+    @classmethod
+    def from_hash(cls, record: Mapping[str, str]) -> StoredFile:
+        return cls(
+            id=record["id"],
+            key=record["key"],
+            bytes=int(record["bytes"]),
+            filename=record["filename"],
+            purpose=record["purpose"],
+            created_at=int(record["created_ms"]) / 1000,
+            batch=record.get("batch"),
+        )
+
+    def public(self) -> JsonObject:
+        """As OpenAI's clients want it; no storage key is in it."""
+        return {
+            "id": self.id,
+            "object": "file",
+            "bytes": self.bytes,
+            "created_at": int(self.created_at),
+            "filename": self.filename,
+            "purpose": self.purpose,
+            "status": "processed",
+        }
+
+
+class FileStore:
+    """A record runs out like a finished job's, unless a batch reads it."""
+
+    def __init__(self, client: redis.Redis, settings: Settings) -> None:
+        self._client = client
+        self._retention_ms = int(settings.job_retention_s * 1000)
+
+    def add(self, file_id: str, size_bytes: int, filename: str) -> StoredFile:
+        """The record of an upload whose bytes are in the object store already."""
+        made = StoredFile(file_id, file_key(file_id), size_bytes, filename, "batch", time.time())
+        record: dict[redis.typing.FieldT, redis.typing.EncodableT] = {
+            "id": made.id,
+            "key": made.key,
+            "bytes": made.bytes,
+            "filename": made.filename,
+            "purpose": made.purpose,
+            "created_ms": int(made.created_at * 1000),
+        }
+        with broker_errors():
+            pipe = self._client.pipeline()
+            pipe.hset(keys.file(file_id), mapping=record)
+            pipe.pexpire(keys.file(file_id), self._retention_ms)
+            pipe.execute()
+        return made
+
+    def get(self, file_id: str) -> StoredFile:
+        """Raises ``not_found``."""
+        with broker_errors():
+            record = cast(dict[bytes, bytes], self._client.hgetall(keys.file(file_id)))
+        if b"key" not in record:
+            raise StagewaveError(ErrorCode.NOT_FOUND, "there is no such file")
+        return StoredFile.from_hash({k.decode(): v.decode() for k, v in record.items()})
+
+    def exists(self, file_id: str) -> bool:
+        with broker_errors():
+            return bool(self._client.exists(keys.file(file_id)))
+
+    def forget(self, file_id: str) -> None:
+        with broker_errors():
+            self._client.delete(keys.file(file_id))
