@@ -8,8 +8,10 @@ from prometheus_client import CollectorRegistry
 from api import (
     audio,
     auth,
+    batches,
     docs,
     events,
+    files,
     health,
     jobs,
     openai_chat,
@@ -19,6 +21,7 @@ from api import (
     problems,
     request_log,
     transcript,
+    voices,
     webhooks,
 )
 from api.cached_check import CachedCheck
@@ -27,7 +30,7 @@ from api.job_body import StrictRequest
 from api.metrics import QueueCollector
 from api.services import Services, install
 from api.waiting_room import WaitingRoom
-from stage_pipeline.deploy import load_deploy
+from stage_pipeline.deploy import load_deploys
 from workers.backend import connect_backend
 from workers.settings import Settings
 
@@ -42,11 +45,11 @@ class StagewaveApp(Flask):
 def create_app(settings: Settings) -> Flask:
     """Connects to nothing yet: it can be made while broker and object store are still starting. Raises
     ``DeployError`` or ``SettingsError`` for a configuration that cannot be used."""
-    deploy = load_deploy(settings.config)
+    deploys = load_deploys(settings.config, settings.model_dir)
     backend = connect_backend(settings)
     registry = CollectorRegistry()
     room = WaitingRoom(settings.waiters_limit)
-    registry.register(QueueCollector(backend, deploy, room))
+    registry.register(QueueCollector(backend, deploys, room))
     store_check = CachedCheck(backend.objects.ping, _STORE_CHECK_S)
 
     app = StagewaveApp("api", static_folder=None)
@@ -54,11 +57,11 @@ def create_app(settings: Settings) -> Flask:
     app.url_map.strict_slashes = False
     app.url_map.merge_slashes = False
     app.config["MAX_CONTENT_LENGTH"] = settings.max_json_bytes
-    install(app, Services(settings, deploy, backend, room, store_check, registry))
+    install(app, Services(settings, deploys, backend, room, store_check, registry))
     problems.register(app)
     request_log.register(app, HttpMetrics(registry))
     auth.register(app, settings.api_keys)
-    resources = (jobs, events, audio, transcript, webhooks, health, docs)
+    resources = (jobs, batches, files, events, audio, transcript, voices, webhooks, health, docs)
     openai = (openai_speech, openai_transcriptions, openai_chat, openai_models)
     for module in (*resources, *openai):
         app.register_blueprint(module.blueprint)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from flask import Blueprint, Response, g, request
 
+from api.accept import accepted_format
 from api.byte_range import Unsatisfiable, wanted_range
 from api.disposition import content_disposition, safe_name
 from api.jobs import JOB_ID, find_job
@@ -40,9 +41,10 @@ _MEDIA_TYPES = ("audio/wav", "audio/pcm", "audio/flac", "audio/mpeg", "audio/ogg
             Parameter(
                 "format",
                 "query",
-                "Another format than the job's own; of a finished job without ranges.",
+                "Another format than the job's own; of a finished job without ranges. Unset: by `Accept`.",
                 {"type": "string", "enum": list(AUDIO_FORMATS)},
             ),
+            Parameter("Accept", "header", "The audio types that can be played; the job's own goes first."),
             Parameter("filename", "query", "A name to save it under; its extension follows the format."),
             Parameter("Range", "header", "One range of bytes, of a finished job."),
             Parameter("If-Range", "header", "The `ETag` that the range is meant for."),
@@ -55,6 +57,7 @@ _MEDIA_TYPES = ("audio/wav", "audio/pcm", "audio/flac", "audio/mpeg", "audio/ogg
         },
         problems={
             404: "There is no such job, or it has no audio.",
+            406: "`Accept` names no type that there is.",
             409: "The server stops, and the audio had not begun.",
             410: "The job was deleted.",
             416: "The range lies outside the audio.",
@@ -65,14 +68,15 @@ _MEDIA_TYPES = ("audio/wav", "audio/pcm", "audio/flac", "audio/mpeg", "audio/ogg
 )
 def listen(job_id: str) -> Response:
     having = services()
-    wanted = choice("format", AUDIO_FORMATS)
+    asked = choice("format", AUDIO_FORMATS)
     job = find_job(having, job_id)
     stored = stored_audio(job)
     if stored is None and job.spec.type is not Task.ASR and not job.status.terminal:
+        wanted = asked or _accepted(job.spec.response_format)
         if request.method == "HEAD":
-            return _headed(Response(), wanted or job.spec.response_format, job)
+            return _headed(Response(), wanted, job)
         g.waited = True
-        live = _live(having, job, wanted or job.spec.response_format)
+        live = _live(having, job, wanted)
         if live is not None:
             return live
         job = having.backend.jobs.get(job_id)
@@ -81,9 +85,17 @@ def listen(job_id: str) -> Response:
         if job.status.terminal or job.spec.type is Task.ASR:
             raise StagewaveError(ErrorCode.NOT_FOUND, "this job has no audio")
         raise StagewaveError(ErrorCode.NOT_READY, "the audio has not begun yet", retry_after_s=1)
-    if wanted is not None and wanted != stored.format:
+    wanted = asked or _accepted(stored.format)
+    if wanted != stored.format:
         return _transcoded(having, job, stored, wanted)
     return _file(having, job, stored)
+
+
+def _accepted(own: str) -> str:
+    form = accepted_format(request.accept_mimetypes, own)
+    if form is None:
+        raise StagewaveError(ErrorCode.NOT_ACCEPTABLE, "no audio type is offered that the client accepts")
+    return form
 
 
 def _live(having: Services, job: Job, wanted: str) -> Response | None:
@@ -177,4 +189,5 @@ def _headed(response: Response, form: str, job: Job, rate_hz: int | None = None)
         response.content_type += f";rate={rate_hz}"  # nothing in the bytes tells
     response.headers["Content-Disposition"] = content_disposition(safe, download=name is not None)
     response.headers["Cache-Control"] = "no-store"
+    response.headers["Vary"] = "Accept"
     return response

@@ -34,7 +34,8 @@ _EVENT_ID = re.compile(r"[0-9]{1,18}-[0-9]{1,18}")
         description="Events `status`, `stage`, `text`, `progress`, `segment`, `first_audio`, `restart`, "
         "and as the last one `succeeded`, `failed` or `canceled`; each with JSON data. All events from the "
         "start come first; `Last-Event-ID` resumes after the one it names. A comment comes when nothing "
-        "else has for 15 s. Resuming after the last event answers 204, which stops an EventSource.",
+        "else has for 15 s. Of a job that is deleted meanwhile the last event is `canceled`, or how it had "
+        "ended. Resuming after the last event answers 204, which stops an EventSource.",
         parameters=(
             JOB_ID,
             Parameter("Last-Event-ID", "header", "Resume after this event."),

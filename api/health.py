@@ -6,11 +6,13 @@ from flask import Blueprint, Response
 
 from api.cached_check import CheckResult, run_check
 from api.json_response import json_response
-from api.metrics import CONTENT_TYPE, exposition, pools_of
+from api.metrics import CONTENT_TYPE, exposition
 from api.operation import Answer, Operation, describe
 from api.records import Health, Readiness
 from api.services import Services, services
 from stage_pipeline.errors import StagewaveError
+from workers.job import iso8601
+from workers.states import pools_of
 
 blueprint = Blueprint("health", __name__)
 
@@ -34,7 +36,7 @@ def healthz() -> Response:
         tag="health",
         answers={
             200: Answer("Queue, object store and every pool are there.", Readiness),
-            503: Answer("Something is missing; `checks` says what.", Readiness),
+            503: Answer("Something is missing; `checks` says what, and of a pool since when.", Readiness),
         },
     )
 )
@@ -63,16 +65,21 @@ def metrics() -> Response:
 
 
 def _pools(having: Services) -> dict[str, CheckResult]:
+    pools = pools_of(having.deploys)
     try:
         workers = having.backend.pools.workers()
+        last_ready = {pool: having.backend.pools.last_ready(pool) for pool in pools}
     except StagewaveError:
-        workers = []
+        workers, last_ready = [], dict.fromkeys(pools)
     ready = {worker.pool for worker in workers if worker.state == "ready"}
     starting = {worker.pool for worker in workers if worker.state == "starting"}
     found: dict[str, CheckResult] = {}
-    for pool in pools_of(having.deploy):
+    for pool in pools:
         if pool in ready:
             found[f"pool:{pool}"] = {"ok": True}
-        else:
-            found[f"pool:{pool}"] = {"ok": False, "detail": "starting" if pool in starting else "no worker"}
+            continue
+        # Of a pool that was never seen, this process can only say that it has been looking for so long.
+        since = iso8601(last_ready[pool] or having.started_at) or ""
+        detail = "starting" if pool in starting else "no worker"
+        found[f"pool:{pool}"] = {"ok": False, "detail": detail, "since": since}
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from flask import Request
@@ -11,14 +12,15 @@ from werkzeug.datastructures import FileStorage, MultiDict
 from werkzeug.exceptions import RequestEntityTooLarge
 from werkzeug.formparser import FormDataParser
 
-from api.input_audio import NamedOrSent, named_audio, sent_file
-from api.job_request import JSON_FIELDS, KNOWN_FIELDS, JobRequest, parse_request
-from api.strict_json import parse_json
 from stage_pipeline.errors import ErrorCode, StagewaveError
+from workers.input_audio import NamedOrSent, named_audio, sent_file
+from workers.job_request import JSON_FIELDS, KNOWN_FIELDS, JobRequest, parse_request
 from workers.settings import Settings
+from workers.strict_json import parse_json
 
 _FORM_OVERHEAD_BYTES = 1024 * 1024
 _FILE_PART = "file"
+_UNREADABLE = "\N{REPLACEMENT CHARACTER}"
 
 
 class StrictFormParser(FormDataParser):
@@ -69,6 +71,10 @@ def read_form(request: Request, settings: Settings) -> tuple[MultiDict[str, str]
         form, files = request.form, request.files
     except (ValueError, ParseException):  # whose messages hold raw bytes of the body
         raise _malformed("the multipart body cannot be read") from None
+    for name, values in form.lists():
+        # What bytes that are no UTF-8 were read as. No text that anybody means has it.
+        if any(_UNREADABLE in text for text in (name, *values)):
+            raise _malformed("a field is not UTF-8")
     if _FILE_PART in form:
         raise _malformed("the part needs a filename to be a file", field=_FILE_PART)
     return form, _the_file(files)
@@ -111,7 +117,7 @@ def _whole_body(request: Request, limit_bytes: int) -> bytes:
 
 def _from_form(request: Request, settings: Settings) -> tuple[JobRequest, NamedOrSent | None]:
     form, upload = read_form(request, settings)
-    fields = _fields(form)
+    fields = form_fields(form, KNOWN_FIELDS)
     wanted = parse_request(fields, from_form=True)
     if upload is None:
         if wanted.audio_url:
@@ -125,14 +131,14 @@ def _from_form(request: Request, settings: Settings) -> tuple[JobRequest, NamedO
     return wanted, sent_file(upload.stream, upload.filename, settings)
 
 
-def _fields(form: MultiDict[str, str]) -> dict[str, JsonValue]:
+def form_fields(form: MultiDict[str, str], known: Collection[str]) -> dict[str, JsonValue]:
+    """The fields of a form; some of them are JSON. ``known``: those that there are."""
     fields: dict[str, JsonValue] = {}
     for name, values in form.lists():
         if not name:
             raise _malformed("a part has no name")
         if len(values) > 1:
-            known = name if name in KNOWN_FIELDS else None
-            raise _malformed("a field stands in the form twice", field=known)
+            raise _malformed("a field stands in the form twice", field=name if name in known else None)
         if values[0] != "" or name == "text":  # browsers send the fields that were left empty
             is_json = name in JSON_FIELDS
             fields[name] = parse_json(values[0].encode(), field=name) if is_json else values[0]

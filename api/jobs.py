@@ -10,9 +10,7 @@ from urllib.parse import urlencode
 from flask import Blueprint, Response, g, request
 
 from api.idempotency import HEADER, idempotency_of
-from api.input_audio import NamedOrSent, SentBytes
 from api.job_body import read_job_request
-from api.job_request import JobRequest, UploadForm, check_rules, check_voice, spec_of
 from api.json_response import json_response
 from api.operation import Answer, Operation, Parameter, describe
 from api.prefer import preferred_wait_s
@@ -21,12 +19,16 @@ from api.records import JobList, JobRecord
 from api.services import Services, services
 from api.waiting_room import TICK_S
 from stage_pipeline.errors import ErrorCode, StagewaveError
+from stage_pipeline.stages import Task
 from workers.events import START
+from workers.input_audio import NamedOrSent, SentBytes
 from workers.job import AudioSource, Job, JobSpec, is_job_id, new_job_id
+from workers.job_request import JobRequest, UploadForm, check_rules, spec_of
 from workers.job_store import Idempotency
 from workers.results import input_key, remove_objects
 from workers.states import Status
 from workers.submit import submit
+from workers.voice_lookup import check_voice
 
 blueprint = Blueprint("jobs", __name__, url_prefix="/v1/jobs")
 
@@ -70,10 +72,11 @@ _AWAY = {503: "The queue or the object store cannot be reached; `Retry-After` sa
 def create() -> Response:
     having = services()
     wanted, audio = read_job_request(request, having.settings)
-    check_rules(wanted, having.deploy, having.settings)
-    check_voice(wanted.voice, lambda: known_voices(having))
+    deploy = having.deploy_for(wanted.model, Task(wanted.type))
+    check_rules(wanted, deploy, having.settings)
+    check_voice(having.backend, deploy, wanted.voice)
     idempotency = idempotency_of(request.headers.get(HEADER), wanted, audio)
-    job, made = submit_with_audio(having, spec_of(wanted, having.deploy, None), audio, idempotency)
+    job, made = submit_with_audio(having, spec_of(wanted, deploy, None), audio, idempotency)
     return json_response(job.public(), 201 if made else 200, {"Location": f"/v1/jobs/{job.id}"})
 
 
@@ -145,7 +148,7 @@ def show(job_id: str) -> Response:
     job = find_job(having, job_id)
     if asked_s and not job.status.terminal:
         g.waited = True
-        _wait_for_end(having, job_id, asked_s)
+        wait_for_end(having, job_id, asked_s)
         job = having.backend.jobs.get(job_id)
     return json_response(job.public(), headers=headers)
 
@@ -222,11 +225,6 @@ def submit_with_audio(
     return job, made
 
 
-def known_voices(having: Services) -> set[str]:
-    live = having.backend.pools.workers()
-    return {*having.deploy.voices, *(voice for worker in live for voice in worker.voices)}
-
-
 def _stored(having: Services, job_id: str, audio: NamedOrSent | None) -> AudioSource | None:
     """Where workers find the audio; what came with the request is in the object store before there is
     a job that could ask for it."""
@@ -247,8 +245,8 @@ def _take_back(having: Services, job_id: str) -> None:
             having.backend.objects.delete(input_key(job_id))
 
 
-def _wait_for_end(having: Services, job_id: str, wait_s: float) -> None:
-    """Return when the job has ended, when the time is over, or when nobody waits any more."""
+def wait_for_end(having: Services, job_id: str, wait_s: float) -> None:
+    """Return when the job (or batch) has ended, when the time is over, or when nobody waits any more."""
     deadline = time.monotonic() + wait_s
     after = START
     with having.room.seated() as seat:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -14,7 +13,8 @@ from api.waiting_room import WaitingRoom
 from stage_pipeline.deploy import DeployConfig
 from stage_pipeline.errors import StagewaveError
 from workers.backend import Backend
-from workers.states import IO_POOL, Stage, pool_of
+from workers.broker import broker_time
+from workers.states import pools_of
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _JOB_BUCKETS_MS = (50, 100, 250, 500, 1000, 2500, 5000, 10000, 30000, 60000, 300000)
@@ -30,9 +30,9 @@ class QueueCollector(Collector):
     """Read from the broker at each scrape, so that every API process tells the same. While the broker
     is away there is only ``stagewave_broker_up 0``."""
 
-    def __init__(self, backend: Backend, deploy: DeployConfig, room: WaitingRoom) -> None:
+    def __init__(self, backend: Backend, deploys: Sequence[DeployConfig], room: WaitingRoom) -> None:
         self._backend = backend
-        self._deploy = deploy
+        self._deploys = deploys
         self._room = room
 
     def describe(self) -> list[Metric]:
@@ -50,7 +50,7 @@ class QueueCollector(Collector):
 
     def _queue(self) -> Iterator[Metric]:
         depth = GaugeMetricFamily("stagewave_queue_depth", "Jobs ready and waiting.", labels=["pool"])
-        for pool, ready in self._backend.jobs.queue_depths(pools_of(self._deploy)).items():
+        for pool, ready in self._backend.jobs.queue_depths(pools_of(self._deploys)).items():
             depth.add_metric([pool], ready)
         yield depth
         jobs = GaugeMetricFamily("stagewave_jobs", "Jobs kept, by status.", labels=["status"])
@@ -63,7 +63,7 @@ class QueueCollector(Collector):
         slots = GaugeMetricFamily("stagewave_worker_slots", "Jobs a worker runs at most.", labels=labels)
         running = GaugeMetricFamily("stagewave_worker_running", "Jobs it runs now.", labels=labels)
         silent = GaugeMetricFamily("stagewave_worker_silent_seconds", "Since it was seen.", labels=labels)
-        now = time.time()
+        now = broker_time(self._backend.client)
         for worker in self._backend.pools.workers():
             values = [worker.pool, worker.worker_id, worker.state]
             slots.add_metric(values, worker.concurrency)
@@ -93,12 +93,6 @@ class QueueCollector(Collector):
                 if name == measure:
                     family.add_metric([job_type], _cumulated(parts), parts.get("sum", 0) / 1000)
             yield family
-
-
-def pools_of(deploy: DeployConfig) -> list[str]:
-    """The pools that a deploy needs."""
-    stages = [Stage.THINKER, Stage.TOKEN2WAV] if deploy.speaks else [Stage.THINKER]
-    return [*(pool_of(stage, deploy.model) for stage in stages), IO_POOL]
 
 
 def exposition(registry: CollectorRegistry) -> bytes:

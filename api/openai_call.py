@@ -10,26 +10,30 @@ from typing import Self
 from flask import Response, g, request
 from pydantic import JsonValue
 
-from api.input_audio import NamedOrSent
-from api.job_request import check_rules, check_voice, parse_request, spec_of
-from api.jobs import known_voices, submit_with_audio
+from api.idempotency import HEADER, idempotency_of
+from api.jobs import submit_with_audio
 from api.operation import Parameter
 from api.services import Services
 from api.spoken import Pcm, StoredAudio, StreamCut, live_beats, stored_audio, stored_pcm
 from api.waiting_room import TICK_S, Seat
 from stage_pipeline.errors import ErrorCode, StagewaveError
+from stage_pipeline.stages import Task
 from workers.events import START, Event
+from workers.input_audio import NamedOrSent
 from workers.job import Job
+from workers.job_request import check_rules, parse_request, spec_of
 from workers.states import Status
+from workers.voice_lookup import check_voice
 
 JOB_HEADER = "x-job-id"
 STAY_HEADER = "X-Job-Stay"
 STAY = Parameter(
     STAY_HEADER,
     "header",
-    "`true`: the job goes on when the client leaves. Else it is canceled.",
+    "`true`: the job goes on when the client leaves. Else it is canceled, unless there is a key.",
     {"type": "string", "enum": ["true", "false"]},
 )
+KEY = Parameter(HEADER, "header", "The same key and the same request make one job, for a day.")
 PROBLEMS = {
     400: "A field is wrong, or asks for what this server cannot do (`param` names it).",
     404: "That model is not served here.",
@@ -138,17 +142,20 @@ def start_call(
 ) -> Call:
     """Check, take a seat, and make the job of these fields of a ``JobRequest``; what is None is unset.
     ``translate``: into English, of a job that only hears."""
-    stays = _asked_to_stay()
+    key = request.headers.get(HEADER)
+    stays = _asked_to_stay(key)
     wanted = parse_request({k: v for k, v in fields.items() if v is not None}, from_form=False)
-    check_rules(wanted, having.deploy, having.settings)
-    check_voice(wanted.voice, lambda: known_voices(having))
-    spec = spec_of(wanted, having.deploy, None)
+    deploy = having.deploy_for(wanted.model, Task(wanted.type))
+    check_rules(wanted, deploy, having.settings)
+    check_voice(having.backend, deploy, wanted.voice)
+    spec = spec_of(wanted, deploy, None)
     if translate:
         spec = replace(spec, target_language="en")
+    idempotency = idempotency_of(key, wanted, audio, request.path)
     g.waited = True
     seat = having.room.sit_or_refuse()
     try:
-        job, _ = submit_with_audio(having, spec, audio)
+        job, _ = submit_with_audio(having, spec, audio, idempotency)
     except BaseException:
         seat.leave()
         raise
@@ -176,8 +183,9 @@ def with_job_id(response: Response) -> Response:
     return response
 
 
-def _asked_to_stay() -> bool:
-    given = request.headers.get(STAY_HEADER, "false").strip().lower()
+def _asked_to_stay(key: str | None) -> bool:
+    """A client with a key means to come back: then it must find its job."""
+    given = request.headers.get(STAY_HEADER, "false" if key is None else "true").strip().lower()
     if given not in ("true", "false"):
         raise StagewaveError(ErrorCode.INVALID_REQUEST, "it must be true or false", field=STAY_HEADER)
     return given == "true"

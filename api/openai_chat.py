@@ -7,12 +7,11 @@ from collections.abc import Iterator
 
 from flask import Blueprint, Response, request
 
-from api.input_audio import named_audio
 from api.job_body import read_object
 from api.json_response import json_response
-from api.openai_body import parse_body
 from api.openai_call import (
     JOB_HEADER,
+    KEY,
     PROBLEMS,
     STAY,
     Call,
@@ -23,8 +22,6 @@ from api.openai_call import (
 )
 from api.openai_chat_request import IGNORED, ChatRequest, job_fields, turn_of
 from api.openai_deltas import TextDeltas
-from api.openai_errors import UnsupportedValue, fields_named
-from api.openai_models import check_model
 from api.openai_records import ChatCompletion, OpenAiError
 from api.openai_sse import DONE, base64_of, encoded, frame, sse_response
 from api.operation import Answer, Operation, describe
@@ -32,8 +29,10 @@ from api.services import Services, services
 from stage_pipeline.audio.formats import AUDIO_FORMATS
 from stage_pipeline.stages import Task
 from workers.events import START
+from workers.input_audio import named_audio
 from workers.job import Job
 from workers.object_store import StoredObject
+from workers.openai_body import UnsupportedValue, fields_named, model_of, parse_body
 
 blueprint = Blueprint("openai_chat", __name__, url_prefix="/v1/chat")
 blueprint.after_request(with_job_id)
@@ -61,7 +60,7 @@ JsonObject = dict[str, object]
         "spoken again (translated, with `target_language`); text there is spoken. Text comes as "
         "`message.content`, audio as base64 in `message.audio.data`; with `stream` both as they are made.",
         request_model=ChatRequest,
-        parameters=(STAY,),
+        parameters=(KEY, STAY),
         answers={
             200: Answer(
                 "The answer.", ChatCompletion, media_types=("text/event-stream",), headers=(JOB_HEADER,)
@@ -74,7 +73,7 @@ JsonObject = dict[str, object]
 def complete() -> Response:
     having = services()
     wanted = parse_body(ChatRequest, read_object(request, having.settings), ignored=IGNORED)
-    check_model(wanted.model, having.deploy)
+    wanted = wanted.model_copy(update={"model": model_of(wanted.model, having.deploys)})
     if wanted.form == "aac":
         raise UnsupportedValue("audio", f"aac is not offered: take {', '.join(AUDIO_FORMATS)}")
     turn = turn_of(wanted)

@@ -8,11 +8,10 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
-from api.job_request import DEFAULT_VOICE
-from api.openai_body import VoiceId, voice_name
-from api.openai_errors import UnsupportedValue
 from stage_pipeline.errors import ErrorCode, StagewaveError
 from stage_pipeline.stages import Task
+from workers.openai_body import UnsupportedValue, VoiceId, voice_name
+from workers.voice import DEFAULT_VOICE
 
 TTS_START = "<tts_start>"
 """Step-Audio2's token that begins speech: at the end of the last message it asks for audio."""
@@ -196,6 +195,7 @@ def job_fields(wanted: ChatRequest, turn: Turn) -> dict[str, JsonValue]:
     """As fields of a ``JobRequest``."""
     fields: dict[str, JsonValue] = {
         "type": turn.task.value,
+        "model": wanted.model,
         "instructions": turn.instructions,
         "language": wanted.language,
         "sampling_params_list": wanted.sampling(),

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from http import HTTPStatus
 
 from stage_pipeline.errors import ErrorCode, StagewaveError
+from workers.openai_body import UnsupportedValue
 
 JsonObject = dict[str, object]
 
@@ -18,24 +17,6 @@ _STATUS = {
 }
 _NAMES = {ErrorCode.MODEL_UNKNOWN: "model_not_found", ErrorCode.UNAUTHORIZED: "invalid_api_key"}
 """Codes that clients look for under OpenAI's name. All others are ours."""
-
-
-class UnsupportedValue(StagewaveError):
-    """Something that OpenAI's API has and this server does not do."""
-
-    def __init__(self, param: str, why: str) -> None:
-        super().__init__(ErrorCode.INVALID_REQUEST, why, field=param)
-
-
-@contextmanager
-def fields_named(names: Mapping[str, str]) -> Iterator[None]:
-    """Errors inside name the field at fault as ``names`` has it, by our name of it."""
-    try:
-        yield
-    except StagewaveError as error:
-        if error.field is not None:
-            error.field = names.get(error.field, error.field)
-        raise
 
 
 def is_openai_path(path: str) -> bool:

@@ -1,4 +1,4 @@
-"""``/v1/models``: the one model that is served, and the names it answers to."""
+"""``/v1/models``: the models that are served, and which of them can work now."""
 
 from __future__ import annotations
 
@@ -9,32 +9,17 @@ from flask import Blueprint, Response
 from api.json_response import json_response
 from api.openai_records import OpenAiError, OpenAiModel, OpenAiModelList
 from api.operation import Answer, Operation, Parameter, describe
-from api.services import services
+from api.services import Services, services
 from stage_pipeline.deploy import DeployConfig
-from stage_pipeline.errors import ErrorCode, StagewaveError
+from stage_pipeline.errors import StagewaveError
+from stage_pipeline.stages import Task
+from workers.models import deploy_for
+from workers.openai_body import model_of
+from workers.states import IO_POOL, pools_of
 
 blueprint = Blueprint("openai_models", __name__, url_prefix="/v1/models")
 
 _STARTED = int(time.time())
-_ALIASES = frozenset(
-    {
-        "gpt-4o-audio-preview",
-        "gpt-4o-mini-audio-preview",
-        "gpt-4o-mini-transcribe",
-        "gpt-4o-mini-tts",
-        "gpt-4o-transcribe",
-        "gpt-audio",
-        "gpt-audio-mini",
-        "step-audio-2",
-        "step-audio-2-mini",
-        "step-audio2-mini",
-        "tts-1",
-        "tts-1-hd",
-        "whisper-1",
-    }
-)
-"""Names that clients have built in, where their users can often not change them. They mean the model that
-is served, whichever that is, and its true name is in the list, the job and the answer."""
 
 
 @blueprint.get("")
@@ -42,12 +27,15 @@ is served, whichever that is, and its true name is in the list, the job and the 
     Operation(
         summary="List models (OpenAI)",
         tag="openai",
-        answers={200: Answer("The one that is served.", OpenAiModelList)},
+        description="All that are served here, the default one first. A job names one as its `model`.",
+        answers={200: Answer("Those that are served.", OpenAiModelList)},
         error_model=OpenAiError,
     )
 )
 def index() -> Response:
-    return json_response({"object": "list", "data": [_record(services().deploy)]})
+    having = services()
+    ready = _ready_pools(having)
+    return json_response({"object": "list", "data": [_record(deploy, ready) for deploy in having.deploys]})
 
 
 @blueprint.get("/<path:model_id>")
@@ -62,17 +50,25 @@ def index() -> Response:
     )
 )
 def show(model_id: str) -> Response:
-    deploy = services().deploy
-    check_model(model_id, deploy)
-    return json_response(_record(deploy))
+    having = services()
+    deploy = deploy_for(having.deploys, model_of(model_id, having.deploys), Task.TTS)
+    return json_response(_record(deploy, _ready_pools(having)))
 
 
-def check_model(name: str | None, deploy: DeployConfig) -> None:
-    """Raises ``model_unknown``. Unset is the model that is served."""
-    if not name or name == deploy.model or name.rpartition("/")[2].lower() in _ALIASES:
-        return
-    raise StagewaveError(ErrorCode.MODEL_UNKNOWN, "this server does not serve that model", field="model")
+def _ready_pools(having: Services) -> set[str]:
+    try:
+        return {worker.pool for worker in having.backend.pools.workers() if worker.state == "ready"}
+    except StagewaveError:
+        return set()  # the broker is away: then none can work
 
 
-def _record(deploy: DeployConfig) -> dict[str, object]:
-    return {"id": deploy.model, "object": "model", "created": _STARTED, "owned_by": "stagewave"}
+def _record(deploy: DeployConfig, ready: set[str]) -> dict[str, object]:
+    pools = {pool for pool in pools_of([deploy]) if pool != IO_POOL}
+    return {
+        "id": deploy.model,
+        "object": "model",
+        "created": _STARTED,
+        "owned_by": "stagewave",
+        "tasks": [task.value for task in Task if task is Task.ASR or deploy.speaks],
+        "ready": pools <= ready,
+    }

@@ -29,6 +29,8 @@ class OpenAiModel(_Record):
     object: Literal["model"]
     created: int = Field(description="When this server began to serve it.")
     owned_by: str
+    tasks: list[Literal["asr", "tts", "s2st"]] = Field(description="The types of job that it does.")
+    ready: bool = Field(description="Whether each of its pools has a worker that is ready.")
 
 
 class OpenAiModelList(_Record):

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import chain
-from typing import Literal
 
 from flask import Blueprint, Response, request
-from pydantic import BaseModel, ConfigDict, Field
 
+from api.accept import accepted_format
 from api.job_body import read_object
-from api.job_request import DEFAULT_VOICE
-from api.openai_body import VoiceId, parse_body, voice_name
 from api.openai_call import (
     JOB_HEADER,
+    KEY,
     PROBLEMS,
     STAY,
     Call,
@@ -22,15 +20,15 @@ from api.openai_call import (
     tokens_used,
     with_job_id,
 )
-from api.openai_errors import UnsupportedValue, fields_named
-from api.openai_models import check_model
 from api.openai_records import OpenAiError
 from api.openai_sse import base64_of, encoded, frame, sse_response
 from api.operation import Answer, Operation, describe
 from api.services import Services, services
 from api.spoken import StreamCut
-from stage_pipeline.audio.formats import AUDIO_FORMATS, PCM
+from stage_pipeline.audio.formats import AUDIO_FORMATS, PCM, WAV
 from stage_pipeline.errors import StagewaveError
+from workers.openai_body import fields_named
+from workers.openai_speech_request import SPEECH_FIELDS, SpeechRequest, parse_speech, speech_job
 
 blueprint = Blueprint("openai_speech", __name__, url_prefix="/v1/audio")
 blueprint.after_request(with_job_id)
@@ -38,26 +36,6 @@ blueprint.after_request(with_job_id)
 _RAW_HEADER = "X-Stainless-Raw-Response"
 """What OpenAI's packages send when the caller reads the answer while it comes: with_streaming_response."""
 _MEDIA_TYPES = ("audio/wav", "audio/pcm", "audio/flac", "audio/mpeg", "audio/ogg", "text/event-stream")
-_OUR_FIELDS = {"text": "input", "type": "model"}
-
-
-class SpeechRequest(BaseModel):
-    """As OpenAI's, with the `stream` of vLLM-Omni."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    model: str | None = Field(default=None, description="Unset: the model served here.")
-    input: str = Field(description="What to say.")
-    voice: str | VoiceId = DEFAULT_VOICE
-    instructions: str | None = None
-    response_format: Literal["wav", "pcm", "flac", "mp3", "opus", "aac"] = Field(
-        default="wav", description="`aac` is not offered."
-    )
-    speed: float = Field(default=1.0, ge=0.25, le=4.0, description="Only 1.0 so far.")
-    stream: bool | None = Field(default=None, description="Send audio as it is made; false: a whole file.")
-    stream_format: Literal["audio", "sse"] | None = Field(
-        default=None, description="Streamed, as audio or as events with base64 of it."
-    )
 
 
 @blueprint.post("/speech")
@@ -68,7 +46,7 @@ class SpeechRequest(BaseModel):
         description="Waits for the speech and answers with it: as a whole file, or, with `stream`, "
         "`stream_format`, or the `with_streaming_response` of OpenAI's packages, from the first packet on.",
         request_model=SpeechRequest,
-        parameters=(STAY,),
+        parameters=(KEY, STAY),
         answers={200: Answer("The audio.", media_types=_MEDIA_TYPES, headers=(JOB_HEADER,))},
         problems=PROBLEMS,
         error_model=OpenAiError,
@@ -76,25 +54,14 @@ class SpeechRequest(BaseModel):
 )
 def speak() -> Response:
     having = services()
-    wanted = parse_body(SpeechRequest, read_object(request, having.settings))
-    check_model(wanted.model, having.deploy)
-    if wanted.response_format == "aac":
-        raise UnsupportedValue("response_format", f"aac is not offered: take {', '.join(AUDIO_FORMATS)}")
-    if wanted.speed != 1.0:
-        raise UnsupportedValue("speed", "this model speaks at a speed of 1.0 only")
+    body = read_object(request, having.settings)
+    if body.get("response_format") is None:
+        # What clients accept is often left as their library has it: it chooses, but refuses nothing.
+        body["response_format"] = accepted_format(request.accept_mimetypes, WAV.name)
+    wanted = parse_speech(body, having.deploys)
     streamed = _is_streamed(wanted)
-    with fields_named(_OUR_FIELDS):
-        call = start_call(
-            having,
-            {
-                "type": "tts",
-                "text": wanted.input,
-                "voice": voice_name(wanted.voice),
-                "instructions": wanted.instructions,
-                "response_format": wanted.response_format,
-                "live": streamed,
-            },
-        )
+    with fields_named(SPEECH_FIELDS):
+        call = start_call(having, {**speech_job(wanted), "live": streamed})
     if not streamed:
         return _whole(having, call)
     if wanted.stream_format == "sse":

@@ -15,10 +15,11 @@ from api.records import Problem
 
 JsonObject = dict[str, object]
 
+_TAGS = ("jobs", "batches", "listening", "voices", "webhooks", "openai", "health")
 _REF = "#/components/schemas/{model}"
 _FLASK_ARGUMENT = re.compile(r"<(?:[a-z]+:)?([a-z_]+)>")
 _HEADERS = {
-    "Location": "The path of the job.",
+    "Location": "The path of what was made.",
     "Preference-Applied": "`wait=N`, when `Prefer` was heeded.",
     "Retry-After": "Seconds until trying again makes sense.",
     "Content-Range": "`bytes FIRST-LAST/SIZE`.",
@@ -56,7 +57,7 @@ def openapi_document(app: Flask) -> JsonObject:
             "schemas": _schemas(models),
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
         },
-        "tags": [{"name": name} for name in ("jobs", "listening", "webhooks", "openai", "health")],
+        "tags": [{"name": name} for name in _TAGS],
     }
 
 

@@ -12,10 +12,10 @@ from http import HTTPStatus
 from flask import Flask, Response, g, request
 from werkzeug.exceptions import HTTPException
 
-from api.faults import Fault, InvalidRequest
 from api.openai_errors import is_openai_path, openai_error, openai_name, openai_status
 from api.request_log import request_facts
 from stage_pipeline.errors import ErrorCode, StagewaveError
+from workers.faults import Fault, InvalidRequest
 
 _log = logging.getLogger(__name__)
 
@@ -26,12 +26,14 @@ _DEFAULT_RETRY_AFTER_S = {
     ErrorCode.TOO_MANY_WAITERS: 2.0,
     ErrorCode.BROKER_UNAVAILABLE: 2.0,
     ErrorCode.STORE_UNAVAILABLE: 2.0,
+    ErrorCode.DISK_FULL: 10.0,
     ErrorCode.DEADLINE_EXCEEDED: 5.0,
 }
 
 _BY_STATUS = {
     HTTPStatus.UNAUTHORIZED: ErrorCode.UNAUTHORIZED,
     HTTPStatus.NOT_FOUND: ErrorCode.NOT_FOUND,
+    HTTPStatus.NOT_ACCEPTABLE: ErrorCode.NOT_ACCEPTABLE,
     HTTPStatus.METHOD_NOT_ALLOWED: ErrorCode.METHOD_NOT_ALLOWED,
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE: ErrorCode.TOO_LARGE,
     HTTPStatus.UNSUPPORTED_MEDIA_TYPE: ErrorCode.UNSUPPORTED_MEDIA_TYPE,

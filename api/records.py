@@ -95,6 +95,30 @@ class JobList(_Record):
     next_cursor: str | None = Field(description="`after` of the next page; null on the last one.")
 
 
+class VoiceError(_Record):
+    code: str
+    message: str
+
+
+class VoiceRecord(_Record):
+    """A voice at one moment. One of the server's own has a name and no history."""
+
+    id: str | None
+    name: str
+    built_in: bool
+    model: str
+    status: Literal["preparing", "ready", "failed"]
+    error: VoiceError | None
+    duration_s: float | None = Field(description="Of the recording.")
+    warnings: list[str] = Field(description="What may make the voice worse than it could be.")
+    created_at: str | None
+
+
+class VoiceList(_Record):
+    data: list[VoiceRecord]
+    next_cursor: str | None = Field(description="`after` of the next page; null on the last one.")
+
+
 class DeliveryTry(_Record):
     at: str
     status: int | None
@@ -146,6 +170,7 @@ class Health(_Record):
 class Check(_Record):
     ok: bool
     detail: str | None = None
+    since: str | None = Field(default=None, description="Of a pool that is missing: since when.")
 
 
 class Readiness(_Record):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import resource
-import sys
 
 from flask import Flask
 from gunicorn.app.base import BaseApplication
 
 from api.app import create_app
-from stage_pipeline.deploy import DeployError, load_deploy
+from stage_pipeline.deploy import DeployError, load_deploys
+from workers.cannot_start import cannot_start
 from workers.log import start_logging
 from workers.settings import Settings, SettingsError, load_settings
 
@@ -25,7 +25,7 @@ _SPARE_CONNECTIONS = 1000
 def serve(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT. Raises ``DeployError`` or ``SettingsError`` before anything starts."""
     start_logging(settings.log_level)
-    load_deploy(settings.config)
+    load_deploys(settings.config, settings.model_dir)
     settings.require("redis_url")
     _raise_file_limit()
     Server(settings).run()
@@ -35,7 +35,7 @@ def main() -> None:
     try:
         serve(load_settings(os.environ))
     except (DeployError, SettingsError) as error:
-        sys.exit(str(error))
+        cannot_start(error)
 
 
 def _raise_file_limit() -> None:

@@ -11,7 +11,7 @@ from api.waiting_room import TICK_S, Seat
 from stage_pipeline.audio.decode import decode_blocks
 from stage_pipeline.audio.limits import DecodeLimits
 from stage_pipeline.messages import wave_to_pcm16
-from workers.audio_channel import AudioDropped
+from workers.audio_channel import AudioDropped, AudioRestarted
 from workers.job import Job
 from workers.states import Status
 
@@ -20,7 +20,7 @@ _ROUNDING_S = 60.0
 
 
 class StreamCut(Exception):
-    """The audio will never be whole: the job failed or was canceled, or nobody waits for it any more."""
+    """The audio will never be whole: the job failed, was canceled or began anew, or nobody waits for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +81,8 @@ def live_beats(having: Services, job_id: str, seat: Seat) -> Iterator[Pcm | None
                 yield Pcm(chunk.rate_hz, chunk.pcm)
             if chunk.final:
                 return
+    except AudioRestarted:
+        raise StreamCut from None  # the rest would not fit what was heard; who asks anew hears it all
     except AudioDropped:
         _wait_for_end(having, job_id, seat)
     job = having.backend.jobs.get(job_id)
@@ -92,9 +94,8 @@ def live_beats(having: Services, job_id: str, seat: Seat) -> Iterator[Pcm | None
 
 def stored_pcm(having: Services, stored: StoredAudio, skip: int = 0) -> Iterator[Pcm]:
     """The finished audio, decoded, without its first ``skip`` samples."""
-    limits = DecodeLimits(
-        size_bytes=stored.size_bytes, duration_s=having.deploy.limits.audio_out_s + _ROUNDING_S
-    )
+    longest_s = max(deploy.limits.audio_out_s for deploy in having.deploys)
+    limits = DecodeLimits(size_bytes=stored.size_bytes, duration_s=longest_s + _ROUNDING_S)
     with tempfile.TemporaryFile() as file:
         with having.backend.objects.open(stored.key) as found:
             for block in found.iter_chunks():

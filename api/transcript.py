@@ -16,7 +16,7 @@ from api.services import Services, services
 from stage_pipeline.audio.transcript import to_srt, to_text, to_vtt
 from stage_pipeline.errors import ErrorCode, StagewaveError
 from stage_pipeline.stages import Segment
-from workers.job import Job
+from workers.job import Job, JsonObject
 
 blueprint = Blueprint("transcript", __name__, url_prefix="/v1/jobs")
 
@@ -72,7 +72,7 @@ def show(job_id: str) -> Response:
     return Response(body, content_type=_MEDIA_TYPES[wanted], headers={"Cache-Control": "no-store"})
 
 
-def stored_transcript(having: Services, job: Job) -> dict[str, object]:
+def stored_transcript(having: Services, job: Job) -> JsonObject:
     """The transcript object. Raises ``not_ready``, and ``not_found`` for a job that has none."""
     if not job.status.terminal:
         raise StagewaveError(ErrorCode.NOT_READY, "the job has not ended yet", retry_after_s=1)
@@ -80,5 +80,5 @@ def stored_transcript(having: Services, job: Job) -> dict[str, object]:
     if not isinstance(key, str):
         raise StagewaveError(ErrorCode.NOT_FOUND, "this job has no transcript")
     with having.backend.objects.open(key) as found:
-        transcript: dict[str, object] = json.loads(b"".join(found.iter_chunks()))
+        transcript: JsonObject = json.loads(b"".join(found.iter_chunks()))
     return transcript

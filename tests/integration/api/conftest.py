@@ -250,7 +250,7 @@ class Api(httpx.Client):
     def empty(self) -> Api:
         """Nothing left of earlier tests."""
         self.backend.client.flushdb()
-        for prefix in ("inputs/", "results/", "uploads/"):
+        for prefix in ("inputs/", "results/", "uploads/", "voices/", "files/", "batches/"):
             self.backend.objects.delete_prefix(prefix)
         return self
 

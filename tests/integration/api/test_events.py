@@ -41,6 +41,14 @@ def test_all_events_come_from_the_start_and_the_stream_ends_with_the_job(api: Ap
     assert read(api, job["id"]) == events, "the same again, after the end"
 
 
+def test_who_follows_a_job_that_is_deleted_reads_its_end(api: Api, later):
+    job = api.make()
+    later(0.3, api.delete, f"/v1/jobs/{job['id']}")
+    events = read(api, job["id"])
+    assert (events[-1]["event"], events[-1]["data"]) == ("canceled", {"status": "canceled"})
+    assert api.get(f"/v1/jobs/{job['id']}/events").status_code == 410
+
+
 def test_events_come_as_they_happen(api: Api):
     job = api.make()
     began = time.monotonic()

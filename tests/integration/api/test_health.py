@@ -1,6 +1,11 @@
 import time
+from datetime import datetime
 
 from tests.integration.api.conftest import Api, tone_wav
+
+
+def moment(told: str) -> float:
+    return datetime.fromisoformat(told).timestamp()
 
 
 def test_health_needs_nothing_else(api: Api):
@@ -13,10 +18,15 @@ def test_readiness_says_what_is_missing(api: Api):
     assert empty.status_code == 503
     checks = empty.json()["checks"]
     assert checks["redis"] == checks["object_store"] == {"ok": True}
-    assert checks["pool:thinker.noop"] == {"ok": False, "detail": "no worker"}
+    never_seen = checks["pool:thinker.noop"]
+    assert (never_seen["ok"], never_seen["detail"]) == (False, "no worker")
     with api.all_pools():
+        seen_at = time.time()
         ready = api.get("/readyz")
     assert (ready.status_code, ready.json()["status"]) == (200, "ready")
+    gone = api.get("/readyz").json()["checks"]["pool:thinker.noop"]
+    assert moment(never_seen["since"]) < moment(gone["since"])
+    assert abs(moment(gone["since"]) - seen_at) < 5
     with api.broker_away():
         away = api.get("/readyz")
         assert (away.status_code, away.json()["checks"]["redis"]["ok"]) == (503, False)

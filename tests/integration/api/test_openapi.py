@@ -1,19 +1,17 @@
 """The description of the API, and the API held to it."""
 
 import re
-from collections import defaultdict
 
 import pytest
-from openapi_schema_validator import OAS31Validator
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from api.openai_errors import is_openai_path
 from stage_pipeline.errors import ErrorCode
 from tests.integration.api.conftest import TTS, Api, multipart_body, tone_wav
+from tests.integration.api.walk import Walk
+from tests.integration.test_voices import recording
 
 HOOK = {"url": "https://hooks.example.com/x", "secret": "whsec_" + "QUJD" * 10, "events": ["job.canceled"]}
-UNPROVOKED = {500}
-"""What no request should bring about."""
 
 
 @pytest.fixture
@@ -27,7 +25,7 @@ def test_the_document_is_valid_openapi(document):
 
 
 def test_every_route_is_described_and_every_description_is_full(api: Api, document):
-    assert {path for path in document["paths"] if not is_openai_path(path)} == {
+    assert {path for path in document["paths"] if not _has_a_walk_of_its_own(path)} == {
         "/v1/jobs",
         "/v1/jobs/{job_id}",
         "/v1/jobs/{job_id}/cancel",
@@ -36,6 +34,9 @@ def test_every_route_is_described_and_every_description_is_full(api: Api, docume
         "/v1/jobs/{job_id}/transcript",
         "/v1/jobs/{job_id}/webhooks",
         "/v1/jobs/{job_id}/webhooks/{delivery_id}/replay",
+        "/v1/voices",
+        "/v1/voices/{name}",
+        "/v1/voices/{name}/preview",
         "/healthz",
         "/readyz",
         "/metrics",
@@ -60,50 +61,33 @@ def test_the_page_works_without_the_world_outside(api: Api):
         assert api.get(name).status_code == 200
 
 
-class Walk:
-    """Calls the API, holds every answer to the document, and remembers which were seen."""
-
-    def __init__(self, api: Api, document: dict) -> None:
-        self.api = api
-        self.document = document
-        self.seen: dict[tuple[str, str], set[int]] = defaultdict(set)
-
-    def __call__(self, method: str, path: str, status: int, *, api: Api | None = None, **how) -> dict:
-        answer = (api or self.api).request(method, path, **how)
-        template = self._template(path.partition("?")[0])
-        operation = self.document["paths"][template][method.lower()]
-        where = f"{method} {path}: {answer.status_code} {answer.text[:500]}"
-        assert answer.status_code == status, where
-        promised = operation["responses"].get(str(status))
-        assert promised is not None, f"not promised: {where}"
-        for name in promised.get("headers", {}):
-            if status >= 400 or name == "Location" or name.startswith("Content-"):
-                assert name in answer.headers, f"no {name}: {where}"
-        if answer.content and "content" in promised:
-            media_type = answer.headers["Content-Type"].partition(";")[0]
-            assert media_type in promised["content"], where
-            if media_type.endswith("json"):
-                schema = promised["content"][media_type]["schema"]
-                validator = OAS31Validator({**schema, "components": self.document["components"]})
-                errors = list(validator.iter_errors(answer.json()))
-                assert not errors, f"{errors[0].message} at {list(errors[0].path)}: {where}"
-        self.seen[template, method.lower()].add(status)
-        return answer.json() if answer.content and "json" in answer.headers["Content-Type"] else {}
-
-    def _template(self, path: str) -> str:
-        for template in self.document["paths"]:
-            if re.fullmatch(re.sub(r"{\w+}", "[^/]+", template), path):
-                return template
-        raise AssertionError(f"no path in the document for {path}")
-
-    def missed(self) -> set[tuple[str, str, int]]:
-        return {
-            (method, path, int(status))
-            for path, methods in self.document["paths"].items()
-            for method, operation in methods.items()
-            for status in operation["responses"]
-            if int(status) not in self.seen[path, method] | UNPROVOKED
-        }
+def walk_voices(walk: Walk, api: Api, guarded: Api) -> None:
+    sent = {"data": {"name": "Anna"}, "files": {"file": ("a.wav", recording())}}
+    walk("POST", "/v1/voices", 201, **sent)
+    walk("POST", "/v1/voices", 200, **sent)
+    walk("POST", "/v1/voices", 409, **sent | {"data": {"name": "default"}})
+    walk("POST", "/v1/voices", 422, **sent | {"data": {"name": "../x"}})
+    walk("POST", "/v1/voices", 400, **multipart_body(name=b"Anna"))
+    walk("POST", "/v1/voices", 413, **multipart_body(name=b"x" * 600_000))
+    walk("POST", "/v1/voices", 415, json={})
+    walk("GET", "/v1/voices", 200)
+    walk("GET", "/v1/voices?limit=0", 422)
+    walk("GET", "/v1/voices/Anna/preview", 200)
+    walk("GET", "/v1/voices/Anna/preview", 406, headers={"Accept": "text/html"})
+    walk("GET", "/v1/voices/Anna", 200)
+    walk("DELETE", "/v1/voices/default", 409)
+    with api.broker_away():
+        walk("POST", "/v1/voices", 503, **sent)
+        walk("GET", "/v1/voices", 503)
+        for method, path in (("GET", ""), ("DELETE", ""), ("GET", "/preview")):
+            walk(method, f"/v1/voices/Anna{path}", 503)
+    walk("DELETE", "/v1/voices/Anna", 204)
+    for method, path in (("GET", ""), ("DELETE", ""), ("GET", "/preview")):
+        walk(method, f"/v1/voices/Anna{path}", 404)
+        walk(method, f"/v1/voices/Anna{path}?model=nope", 422)
+        walk(method, f"/v1/voices/Anna{path}", 401, api=guarded)
+    walk("POST", "/v1/voices", 401, api=guarded)
+    walk("GET", "/v1/voices", 401, api=guarded)
 
 
 def test_each_endpoint_gives_each_status_it_promises(api: Api, guarded: Api, small_queue: Api, document):
@@ -151,6 +135,7 @@ def test_each_endpoint_gives_each_status_it_promises(api: Api, guarded: Api, sma
     walk("GET", f"/v1/jobs/{spoken}/audio", 206, headers={"Range": "bytes=0-9"})
     walk("GET", f"/v1/jobs/{spoken}/audio", 416, headers={"Range": "bytes=99999999-"})
     walk("GET", f"/v1/jobs/{spoken}/audio?format=x", 422)
+    walk("GET", f"/v1/jobs/{spoken}/audio", 406, headers={"Accept": "text/html"})
     tag = api.head(f"/v1/jobs/{spoken}/audio").headers["ETag"]
     walk("GET", f"/v1/jobs/{spoken}/audio", 304, headers={"If-None-Match": tag})
     for form in ("json", "text", "srt", "vtt"):
@@ -170,6 +155,7 @@ def test_each_endpoint_gives_each_status_it_promises(api: Api, guarded: Api, sma
     walk("GET", "/v1/jobs", 401, api=guarded)
     walk("POST", "/v1/jobs", 401, api=guarded)
 
+    walk_voices(walk, api, guarded)
     walk("GET", "/healthz", 200)
     walk("GET", "/metrics", 200)
     with api.broker_away():
@@ -184,7 +170,10 @@ def test_each_endpoint_gives_each_status_it_promises(api: Api, guarded: Api, sma
             walk(method, f"/v1/jobs/{spoken}{path}", 503)
     with api.all_pools():
         walk("GET", "/readyz", 200)
-    # OpenAI's paths have a walk of their own. The one left comes only from a server that stops:
-    # test_waiters.py sees it.
-    missed = {promise for promise in walk.missed() if not is_openai_path(promise[1])}
+    # The one left comes only from a server that stops: test_waiters.py sees it.
+    missed = {promise for promise in walk.missed() if not _has_a_walk_of_its_own(promise[1])}
     assert missed == {("get", "/v1/jobs/{job_id}/audio", 409)}
+
+
+def _has_a_walk_of_its_own(path: str) -> bool:
+    return is_openai_path(path) or path.startswith(("/v1/files", "/v1/batches"))

@@ -33,7 +33,7 @@ def start(**environ: str) -> subprocess.CompletedProcess[str]:
 )
 def test_a_server_that_cannot_start_says_why_in_one_line(environ, words):
     done = start(**environ)
-    assert (done.returncode, done.stderr.strip()) == (1, words)
+    assert (done.returncode, done.stderr.strip()) == (78, f"cannot start: {words}")
 
 
 def test_ctrl_c_ends_it_with_clients_waiting(servers: Servers):

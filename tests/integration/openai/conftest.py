@@ -74,7 +74,7 @@ def _started(
         load_settings(places | store),
         s3_bucket=name,
         port=free_port(),
-        config=config,
+        config=(config,),
         lease_s=2.0,
         heartbeat_s=0.2,
         drain_s=1.0,

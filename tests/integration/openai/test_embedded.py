@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
 
+import httpx
 import jiwer
 import pytest
 import soundfile
 from openai import OpenAI
 
+from stage_pipeline.audio.loudness import LoudnessMeter
 from tests.integration.conftest import System
 from tests.integration.openai.conftest import client_of
 
@@ -135,3 +137,33 @@ def test_a_chat_repeats_what_it_hears_while_it_is_streamed(client: OpenAI, spoke
     assert wrong(TEXT, text) < 0.1
     assert len(sizes) > 3 and sum(sizes) / 2 / 22_050 > 3
     assert stream.response.headers["x-job-id"].startswith("job_")
+
+
+def test_speech_is_slower_and_faster_as_asked_and_says_the_same(client: OpenAI, spoken: bytes):
+    own, rate_hz = soundfile.read(io.BytesIO(spoken))
+    for speed in (0.75, 1.5):
+        said = client.audio.speech.create(
+            model="tts-1", voice="default", input=TEXT, speed=speed, response_format="flac"
+        ).content
+        heard, _ = soundfile.read(io.BytesIO(said))
+        assert len(heard) * speed == pytest.approx(len(own), rel=0.12)
+        text = client.audio.transcriptions.create(model="whisper-1", file=("a.flac", said)).text
+        assert wrong(TEXT, text) <= 0.1
+
+
+def test_a_voice_cannot_be_made_of_a_recording_here(embedded: System, beckett: bytes):
+    files = {"file": ("a.wav", beckett)}
+    answer = httpx.post(f"{embedded.url}/v1/voices", data={"name": "Anna"}, files=files)
+    assert (answer.status_code, answer.json()["code"]) == (422, "voice_unsupported")
+    listed = httpx.get(f"{embedded.url}/v1/voices").json()["data"]
+    assert [(voice["name"], voice["built_in"]) for voice in listed] == [("default", True)]
+
+
+def test_speech_has_the_loudness_that_was_asked_for(client: OpenAI):
+    how = {"model": "tts-1", "voice": "default", "input": TEXT, "response_format": "pcm"}
+    for streamed in (False, True):
+        for target in (-23, -16):
+            extra = {"loudness": target, "sample_rate_hz": 24_000, "stream": streamed}
+            pcm = client.audio.speech.create(**how, extra_body=extra).content
+            heard = LoudnessMeter(24_000).feed(pcm)[-1]
+            assert heard == pytest.approx(target, abs=1.0 if streamed else 0.3)

@@ -238,3 +238,45 @@ def test_a_cancel_half_way_cuts_the_audio_and_is_an_event_among_events(noop: Sys
         tried = both.submit(cut), both.submit(told)
     assert tried[0].result() is None
     assert (tried[1].result()["code"], tried[1].result()["type"]) == ("gone", "invalid_request_error")
+
+
+# -- made only once ----------------------------------------------------------------------------------
+
+
+def test_the_same_key_gives_the_same_job_whole_and_streamed(noop: System):
+    for stream in (False, True):
+        key = {"Idempotency-Key": f"speech-{stream}"}
+        body = {"input": "tokens=30", "stream": stream}
+        answers = [httpx.post(f"{noop.url}/v1/audio/speech", json=body, headers=key) for _ in range(3)]
+        assert len({answer.headers["x-job-id"] for answer in answers}) == 1
+        assert newest(noop).id == answers[0].headers["x-job-id"]
+        assert len({answer.content for answer in answers}) == 1 and len(answers[0].content) > 40_000
+    changed = httpx.post(f"{noop.url}/v1/audio/speech", json={"input": "tokens=31"}, headers=key)
+    assert error_of(changed) == (400, "idempotency_mismatch", "Idempotency-Key")
+    bad = httpx.post(f"{noop.url}/v1/audio/speech", json=body, headers={"Idempotency-Key": "a b"})
+    assert error_of(bad) == (400, "invalid_request", "Idempotency-Key")
+
+
+def test_a_client_with_a_key_finds_its_job_when_it_comes_back(noop: System):
+    before = next(iter(noop.backend.jobs.page(limit=1)[0]), None)
+    how = {"json": {"input": "tokens=60 delay_ms=30"}, "headers": {"Idempotency-Key": "come-back"}}
+    with pytest.raises(httpx.ReadTimeout):
+        httpx.post(f"{noop.url}/v1/audio/speech", timeout=0.4, **how)
+    job = wait_for_job(noop, before)
+    answer = httpx.post(f"{noop.url}/v1/audio/speech", timeout=30, **how)
+    assert answer.status_code == 200 and answer.headers["x-job-id"] == job.id
+    assert len(answer.content) == 44 + 2 * 60 * SAMPLES_A_TOKEN
+
+
+def test_a_key_of_one_path_is_not_one_of_another(noop: System):
+    wav = io.BytesIO()
+    soundfile.write(wav, [0.1] * 16_000, 16_000, format="WAV")
+    key = {"Idempotency-Key": "heard"}
+
+    def hear(path: str, data: bytes = wav.getvalue()) -> httpx.Response:
+        return httpx.post(f"{noop.url}/v1/audio/{path}", files={"file": ("a.wav", data)}, headers=key)
+
+    first, again = hear("transcriptions"), hear("transcriptions")
+    assert first.json() == again.json() and first.headers["x-job-id"] == again.headers["x-job-id"]
+    assert error_of(hear("translations"))[1] == "idempotency_mismatch"
+    assert error_of(hear("transcriptions", wav.getvalue() + b"\0"))[1] == "idempotency_mismatch"

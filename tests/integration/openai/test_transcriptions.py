@@ -25,10 +25,12 @@ def test_the_openai_client_gets_each_form(noop: System, openai: OpenAI):
     assert plain.text == SAID
     assert (plain.usage.type, plain.usage.seconds) == ("duration", 1.5)
     assert heard(response_format="text") == f"{SAID}\n"
-    assert heard(response_format="srt") == ""  # this engine knows no times
-    assert heard(response_format="vtt") == "WEBVTT\n\n"
+    # This engine knows no times: its words are one segment as long as what was heard.
+    assert heard(response_format="srt") == f"1\n00:00:00,000 --> 00:00:01,500\n{SAID}\n\n"
+    assert heard(response_format="vtt") == f"WEBVTT\n\n00:00:00.000 --> 00:00:01.500\n{SAID}\n\n"
     verbose = heard(response_format="verbose_json")
-    assert (verbose.text, verbose.duration, verbose.segments, verbose.words) == (SAID, 1.5, [], None)
+    assert (verbose.text, verbose.duration, verbose.words) == (SAID, 1.5, None)
+    assert [(part.text, part.start, part.end) for part in verbose.segments] == [(SAID, 0.0, 1.5)]
 
 
 @pytest.mark.parametrize(
