@@ -7,10 +7,13 @@ from typing import TypeVar
 
 import click
 
-from stagewave.client import Client
+from stagewave.client import AsyncClient, Client
 from workers.settings import Settings
 
 Command = TypeVar("Command", bound=Callable[..., object])
+
+PATIENCE_S = 2.0
+"""A person at a terminal would rather be told that there is no server."""
 
 
 def server_options(command: Command) -> Command:
@@ -23,9 +26,18 @@ def server_options(command: Command) -> Command:
 
 def connect(settings: Settings, url: str | None, api_key: str | None) -> Client:
     """A client of the server that was named, or of our own."""
-    if api_key is None and settings.api_keys:
-        api_key = settings.api_keys[0]
-    return Client(url or local_url(settings), api_key=api_key)
+    return Client(url or local_url(settings), api_key=_key(settings, api_key), patience_s=PATIENCE_S)
+
+
+def connect_async(
+    settings: Settings, url: str | None, api_key: str | None, patience_s: float
+) -> AsyncClient:
+    """``connect``, for asyncio and work that takes its time."""
+    return AsyncClient(url or local_url(settings), api_key=_key(settings, api_key), patience_s=patience_s)
+
+
+def _key(settings: Settings, api_key: str | None) -> str | None:
+    return settings.api_keys[0] if api_key is None and settings.api_keys else api_key
 
 
 def local_url(settings: Settings) -> str:

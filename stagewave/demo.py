@@ -75,7 +75,7 @@ class Demo:
         job = self._client.submit("tts", text=PARAGRAPH, live=True)
         # Taken while it is made, as a player would; it ends when the job does.
         path = self._folder / "spoken-live.wav"
-        save_audio(self._client.audio(job.id), path)
+        save_audio(self._client.listen(job.id), path)
         return Done(self._ended(job), saved=path)
 
     def _speak_whole(self) -> Done:
@@ -106,5 +106,5 @@ class Demo:
         return job
 
     def _save(self, job: Job, name: str) -> Path:
-        save_audio(self._client.audio(job.id), self._folder / name)
+        save_audio(self._client.listen(job.id), self._folder / name)
         return self._folder / name

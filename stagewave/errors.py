@@ -42,6 +42,10 @@ class NotFound(ApiError):
     exit_code = exits.NOT_FOUND
 
 
+class WebhookInvalid(Exception):
+    """What came to a receiver of webhooks is none of Stagewave's, or is an old one sent again."""
+
+
 class LocalError(Exception):
     """The root of what can go wrong on this machine, apart from any server."""
 
@@ -58,6 +62,22 @@ class ServiceAway(LocalError):
     """The broker or the object store of a system cannot be reached."""
 
     exit_code = exits.UNREACHABLE
+
+
+class WrongInput(LocalError):
+    """Files or lines that a batch cannot be made of."""
+
+    exit_code = exits.USAGE
+
+
+class StoreFailed(LocalError):
+    """An object store that cannot be listed from here."""
+
+    exit_code = exits.UNREACHABLE
+
+
+class DiskFull(LocalError):
+    """Nothing more can be written where outputs go."""
 
 
 class StartFailed(LocalError):

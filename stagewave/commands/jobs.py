@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from stagewave import exits
+from stagewave.client.jobs import JobStatus, JobType
 from stagewave.connection import connect, server_options
 from stagewave.output import print_job, print_jobs, print_json
 from workers.settings import Settings
@@ -20,8 +21,8 @@ from workers.settings import Settings
 @click.pass_obj
 def jobs(
     settings: Settings,
-    status: str | None,
-    kind: str | None,
+    status: JobStatus | None,
+    kind: JobType | None,
     limit: int,
     after: str | None,
     as_json: bool,
@@ -30,11 +31,11 @@ def jobs(
 ) -> None:
     """List jobs, newest first."""
     with connect(settings, url, api_key) as client:
-        page, following = client.jobs(status=status, type=kind, limit=limit, after=after)
+        page = client.jobs_page(status=status, type=kind, limit=limit, after=after)
     if as_json:
-        print_json({"data": [job.record for job in page], "next_cursor": following})
+        print_json({"data": [job.record for job in page.items], "next_cursor": page.next_cursor})
     else:
-        print_jobs(page, following)
+        print_jobs(page.items, page.next_cursor)
 
 
 @click.command()

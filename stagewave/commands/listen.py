@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from stagewave.audio_file import save_audio
+from stagewave.client.jobs import AudioFormat
 from stagewave.connection import connect, server_options
 from workers.settings import Settings
 
@@ -22,7 +23,7 @@ def listen(
     settings: Settings,
     job_id: str,
     out: Path | None,
-    audio_format: str | None,
+    audio_format: AudioFormat | None,
     url: str | None,
     api_key: str | None,
 ) -> None:
@@ -33,7 +34,7 @@ def listen(
     if out is None and sys.stdout.isatty():
         raise click.UsageError("Audio does not go to a terminal: give --out FILE, or pipe it to a player.")
     with connect(settings, url, api_key) as client:
-        pieces = client.audio(job_id, format=audio_format)
+        pieces = client.listen(job_id, format=audio_format)
         if out is None:
             for piece in pieces:
                 sys.stdout.buffer.write(piece)

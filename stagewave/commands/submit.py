@@ -15,6 +15,7 @@ from rich.markup import escape
 from stagewave import exits
 from stagewave.audio_file import save_audio
 from stagewave.client import Client
+from stagewave.client.jobs import TranscriptFormat
 from stagewave.connection import connect, server_options
 from stagewave.output import print_json
 from stagewave.record import Job
@@ -79,7 +80,7 @@ def spoken(command: Command) -> Command:
 )
 @job_options
 @click.pass_obj
-def asr(settings: Settings, /, audio: str, transcript_format: str, **options: Any) -> int:  # noqa: ANN401  # click's
+def asr(settings: Settings, /, audio: str, transcript_format: TranscriptFormat, **options: Any) -> int:  # noqa: ANN401  # click's
     """Recognise speech."""
     wanted, fields = _split(options)
     with connect(settings, wanted.url, wanted.api_key) as client:
@@ -148,6 +149,9 @@ def _split(options: dict[str, Any]) -> tuple[Wanted, dict[str, Any]]:
     names = ("wait", "out", "as_json", "url", "api_key")
     wanted = Wanted(**{name: options.pop(name) for name in names})
     if wanted.out is not None:
+        if not wanted.out.absolute().parent.is_dir():
+            # Not found out only when the job has been made and waited for.
+            raise click.UsageError(f"--out {wanted.out}: there is no such folder to save in.")
         wanted = Wanted(True, wanted.out, wanted.as_json, wanted.url, wanted.api_key)
     return wanted, {
         name: value for name, value in options.items() if value is not None and value is not False
@@ -169,7 +173,7 @@ def _speak(client: Client, job: Job, wanted: Wanted) -> int:
         return _print_made(job, wanted)
     job = wait_showing(client, job)
     if job.succeeded and wanted.out is not None:
-        save_audio(client.audio(job.id), wanted.out)
+        save_audio(client.listen(job.id), wanted.out)
     return _print_ended(job, wanted)
 
 
