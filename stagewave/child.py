@@ -15,6 +15,7 @@ LOG_BYTES = 20 * 1024 * 1024
 STEADY_S = 30.0
 """A process that ran this long was well: its next restart is quick again."""
 LONGEST_PAUSE_S = 30.0
+_TAIL_BYTES = 65_536
 KILLED_S = 5.0
 """A killed process that is still there is stuck in the kernel: waiting longer does not help."""
 
@@ -30,6 +31,7 @@ class Child:
         self.due_at: float | None = None
         """When it is to be started again, by the monotonic clock; None while it runs."""
         self._started_at = 0.0
+        self._log_start = 0
         self._command = list(command)
         self._environ = dict(environ)
         self._process: subprocess.Popen[bytes] | None = None
@@ -42,6 +44,7 @@ class Child:
     def start(self) -> None:
         self.bound_log()
         with self.log.open("ab") as log:
+            self._log_start = log.tell()
             self._process = subprocess.Popen(  # noqa: S603  # our own command line
                 self._command,
                 env=self._environ,
@@ -88,10 +91,17 @@ class Child:
 
     def log_tail(self, lines: int = 15) -> str:
         """The end of its log."""
+        return "\n".join(self._log_from(0).splitlines()[-lines:])
+
+    def log_of_run(self) -> str:
+        """What it wrote since its last start, or the end of that."""
+        return self._log_from(self._log_start)
+
+    def _log_from(self, start: int) -> str:
         try:
             with self.log.open("rb") as file:
-                file.seek(max(0, self.log.stat().st_size - 16_384))
-                return b"\n".join(file.read().splitlines()[-lines:]).decode(errors="replace")
+                file.seek(max(start, self.log.stat().st_size - _TAIL_BYTES))
+                return file.read().decode(errors="replace")
         except FileNotFoundError:
             return ""
 

@@ -46,6 +46,10 @@ save ""
 maxmemory {maxmemory}
 maxmemory-policy noeviction
 
+# A job's stream of events has some hundred bytes, and there may be a hundred thousand of them: a node of
+# 4 KB, as is usual, would be most of what a job takes.
+stream-node-max-bytes 512
+
 enable-debug-command no
 enable-module-command no
 enable-protected-configs no

@@ -8,12 +8,14 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 
-from stage_pipeline.deploy import DeployConfig, DeployError, load_deploy
+from stage_pipeline.deploy import DeployConfig, DeployError, check_files, check_sharing, load_deploys
+from stage_pipeline.errors import StagewaveError
 from stagewave.child import Child, end, wait_ended
 from stagewave.client import Client
 from stagewave.connection import local_url
@@ -23,6 +25,9 @@ from stagewave.embedded_store import EmbeddedStore
 from stagewave.errors import ClientError, StartFailed, WrongConfig
 from stagewave.home import Home
 from stagewave.will import Will
+from workers import cannot_start
+from workers.broker import connect
+from workers.pool_registry import PoolRegistry
 from workers.settings import PREFIX, Settings, to_environ
 
 TEND_S = 0.2
@@ -50,22 +55,25 @@ class Supervisor:
     """
 
     def __init__(self, settings: Settings, say: Callable[[str], None]) -> None:
-        self.settings = replace(settings, home=settings.home.resolve(), config=settings.config.resolve())
+        self.settings = replace(
+            settings,
+            home=settings.home.resolve(),
+            config=tuple(path.resolve() for path in settings.config),
+            model_dir=settings.model_dir and settings.model_dir.resolve(),
+        )
         self.home = Home(settings.home)
         self.stopping = False
         self._say = say
         self._will: Will | None = None
         self._services: list[EmbeddedBroker | EmbeddedStore] = []
         self._children: list[Child] = []
+        self._roles: dict[str, str] = {}
         self._started: set[int] = set()
         self._ready = False
 
     def start(self) -> None:
         """Start everything, in an order in which each finds what it needs. Raises ``LocalError``."""
-        try:
-            deploy = load_deploy(self.settings.config)
-        except DeployError as error:
-            raise WrongConfig(str(error)) from error
+        programs = self._programs()
         check_port(self.settings)
         self.home.lock()
         assert self.home.lock_fd is not None  # noqa: S101  # lock() has just set it
@@ -73,11 +81,12 @@ class Supervisor:
         self._start_services()
         environ = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
         environ |= to_environ(self.settings)
-        for name, arguments in _programs(deploy):
+        for program in programs:
             if self.stopping:
                 return
-            command = [sys.executable, "-m", *arguments]
-            child = Child(name, command, environ, self.home.logs / f"{name}.log")
+            command = [sys.executable, "-m", *program.arguments]
+            child = Child(program.name, command, environ, self.home.logs / f"{program.name}.log")
+            self._roles[program.name] = program.role
             self._children.append(child)
             self._launch(child)
 
@@ -129,13 +138,13 @@ class Supervisor:
 
     def stop(self) -> None:
         """End everything: no new requests, then the running work, then what it stands on."""
-        api = self._named("api")
+        api = self._in_role("api")
         for child in api:
             child.signal(signal.SIGTERM)
         wait_ended(api, API_FIRST_S)
-        pools = self._named("thinker", "token2wav", "io")
+        pools = self._in_role("pool")
         self._end([*api, *pools], self.settings.drain_s + DRAIN_MARGIN_S)
-        self._end(self._named("scheduler"), SCHEDULER_END_S)
+        self._end(self._in_role("scheduler"), SCHEDULER_END_S)
         with ThreadPoolExecutor() as threads:
             list(threads.map(lambda service: service.stop(SERVICES_END_S), self._services))
         self._end(list(self._children), 0)
@@ -147,6 +156,16 @@ class Supervisor:
     def left_running(self) -> list[int]:
         """Of all process groups ever started, those that live; after ``stop`` there should be none."""
         return sorted(group for group in self._started if _lives(group))
+
+    def _programs(self) -> list[Program]:
+        try:
+            deploys = load_deploys(self.settings.config, self.settings.model_dir)
+            check_sharing(deploys)
+            for deploy in deploys:
+                check_files(deploy)
+        except DeployError as error:
+            raise WrongConfig(str(error)) from error
+        return list(programs_of(deploys, self.settings.config))
 
     def _start_services(self) -> None:
         """The embedded broker and store, where the settings name no others."""
@@ -174,6 +193,7 @@ class Supervisor:
             settings = replace(settings, webhook_secret=self.home.webhook_secret())
         self.settings = settings
         self.home.keep_running(settings)
+        self._sign_off_dead()
 
     def _start_side_by_side(self, services: Sequence[EmbeddedBroker | EmbeddedStore]) -> None:
         with ThreadPoolExecutor(max_workers=2) as threads:
@@ -204,12 +224,25 @@ class Supervisor:
             self._will.remove(child.pid)
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
         pause_s = child.bury()
+        if child in self._in_role("pool"):
+            self._sign_off_dead()
+        if code == cannot_start.EXIT_CODE:
+            how = _reason(child)
+            if not self._ready:
+                raise WrongConfig(f"{child.name} cannot start: {how}\nAll of its log is in {child.log}")
         if not self._ready and child.deaths >= TRIES:
             raise StartFailed(
                 f"{child.name} ended {TRIES} times while starting ({how}). The end of its log:\n"
                 f"{child.log_tail()}\nAll of it is in {child.log}"
             )
         self._say(f"{child.name} ended ({how}); starting it again in {pause_s:g} s, log in {child.log}")
+
+    def _sign_off_dead(self) -> None:
+        """So that a worker that was killed, now or with an earlier supervisor, does not pass for one."""
+        try:
+            PoolRegistry(connect(self.settings.redis_url or "")).forget_dead()
+        except StagewaveError:
+            pass  # The broker is away, and they fall silent by themselves.
 
     def _end(self, children: Sequence[Child], within_s: float) -> None:
         end(children, within_s)
@@ -218,9 +251,8 @@ class Supervisor:
             if self._will is not None and child.pid is not None:
                 self._will.remove(child.pid)
 
-    def _named(self, *names: str) -> list[Child]:
-        """With the replicas: ``thinker`` is also ``thinker-2``."""
-        return [child for child in self._children if child.name.partition("-")[0] in names]
+    def _in_role(self, role: str) -> list[Child]:
+        return [child for child in self._children if self._roles.get(child.name) == role]
 
     def _parts(self, client: Client) -> dict[str, bool]:
         """What there is to wait for, and whether it is ready."""
@@ -230,7 +262,8 @@ class Supervisor:
             checks = client.ready()["checks"]
         except (ClientError, KeyError):
             return parts
-        parts = {"api": True} | {part_name(name): bool(check["ok"]) for name, check in checks.items()}
+        names = part_names(checks)
+        parts = {"api": True} | {names[check]: bool(found["ok"]) for check, found in checks.items()}
         return parts | {"scheduler": running["scheduler"]}
 
 
@@ -242,21 +275,45 @@ def _lives(group: int) -> bool:
     return True
 
 
-def part_name(check: str) -> str:
-    """``pool:thinker.embedded`` is ``thinker`` to a person, and ``redis`` the broker."""
-    name = check.removeprefix("pool:").partition(".")[0].replace("_", " ")
-    return "broker" if name == "redis" else name
+def part_names(checks: Iterable[str]) -> dict[str, str]:
+    """Of each check its name to a person: ``redis`` is the broker, and ``pool:thinker.embedded`` is
+    ``thinker``, or with several models ``thinker.embedded``."""
+    short = {check: check.removeprefix("pool:").partition(".")[0].replace("_", " ") for check in checks}
+    said = list(short.values())
+    names = {
+        check: name if said.count(name) == 1 else check.removeprefix("pool:")
+        for check, name in short.items()
+    }
+    return {check: "broker" if name == "redis" else name for check, name in names.items()}
 
 
-def _programs(deploy: DeployConfig) -> Iterator[tuple[str, list[str]]]:
-    """The name of each process, and the module that it runs with its arguments."""
-    yield "scheduler", ["workers.scheduler"]
-    for pool, stage_id in (("thinker", 0), ("token2wav", 1)):
-        stage = deploy.stage(stage_id)
-        for number in range(1, 1 + (stage.replicas if stage else 0)):
-            yield pool if number == 1 else f"{pool}-{number}", ["workers.pool", "--stage", pool]
-    yield "io", ["workers.pool", "--stage", "io"]
-    yield "api", ["api.server"]
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A process to start: the module that it runs, with its arguments. ``role`` says when it is ended."""
+
+    name: str
+    role: str
+    arguments: list[str]
+
+
+def programs_of(deploys: Sequence[DeployConfig], configs: Sequence[Path]) -> Iterator[Program]:
+    """All processes of the deploys, each of which was read from one of ``configs``."""
+    yield Program("scheduler", "scheduler", ["workers.scheduler"])
+    for deploy, config in zip(deploys, configs, strict=True):
+        for stage in sorted(deploy.stages, key=lambda stage: stage.stage_id):
+            pool = f"{stage.name}.{deploy.model}" if len(deploys) > 1 else stage.name
+            for number, devices in enumerate(stage.processes, 1):
+                arguments = ["workers.pool", "--stage", stage.name, "--config", str(config)]
+                arguments += ["--devices", devices] if devices is not None else []
+                yield Program(pool if number == 1 else f"{pool}-{number}", "pool", arguments)
+    yield Program("io", "pool", ["workers.pool", "--stage", "io"])
+    yield Program("api", "api", ["api.server"])
+
+
+def _reason(child: Child) -> str:
+    """What it said before it ended as one that cannot start."""
+    said = [line for line in child.log_of_run().splitlines() if line.startswith(cannot_start.BEGINNING)]
+    return said[-1].removeprefix(cannot_start.BEGINNING) if said else "it does not say why"
 
 
 def check_port(settings: Settings) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import asdict
 
 import click
@@ -56,7 +55,7 @@ def _check_books(settings: Settings, repair: bool, as_json: bool) -> int:
     books = Books(connect_backend(settings))
     try:
         faults = books.faults()
-        mended = books.repair(faults, time.time()) if repair else 0
+        mended = books.repair(faults) if repair else 0
     except StagewaveError as error:
         raise ServiceAway(error.message) from error
     if as_json:

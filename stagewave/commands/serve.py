@@ -8,26 +8,32 @@ from typing import NoReturn
 
 import click
 
+from stagewave.deploy_options import deploy_options
 from workers.settings import Settings, to_environ
 
 
 @click.command()
-@click.pass_obj
+@deploy_options
 def api(settings: Settings) -> None:
     """Serve the HTTP API alone."""
     _become(settings, "api.server")
 
 
 @click.command()
+@deploy_options
 @click.option("--stage", type=click.Choice(["thinker", "token2wav", "io"]), required=True)
-@click.pass_obj
-def worker(settings: Settings, stage: str) -> None:
-    """Run one pool of workers alone."""
-    _become(settings, "workers.pool", "--stage", stage)
+@click.option("--devices", help="The GPUs of this process, such as 0,1, instead of the deploy config's.")
+def worker(settings: Settings, stage: str, devices: str | None) -> None:
+    """Run one process of a pool alone.
+
+    Exit code 78 when it cannot start as it is configured: started again, it would end in the same way.
+    """
+    chosen = ["--devices", devices] if devices is not None else []
+    _become(settings, "workers.pool", "--stage", stage, *chosen)
 
 
 @click.command()
-@click.pass_obj
+@deploy_options
 def scheduler(settings: Settings) -> None:
     """Run the scheduler alone; several may run, and one leads."""
     _become(settings, "workers.scheduler")

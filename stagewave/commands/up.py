@@ -8,6 +8,7 @@ import click
 from rich.console import Console
 
 from stagewave.connection import local_url
+from stagewave.deploy_options import deploy_options
 from stagewave.display import StartDisplay
 from stagewave.signals import on_stop_signal
 from stagewave.supervisor import Supervisor
@@ -15,9 +16,9 @@ from workers.settings import Settings
 
 
 @click.command()
-@click.pass_obj
+@deploy_options
 def up(settings: Settings) -> None:
-    """Run all of Stagewave on this machine until Ctrl-C.
+    """Run all of Stagewave on this machine until Ctrl-C: one deploy, or several side by side.
 
     Jobs and audio stay in the home folder (STAGEWAVE_HOME, by default .stagewave), and are there again the
     next time.

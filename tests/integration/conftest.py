@@ -61,21 +61,25 @@ class System:
         self.backend: Backend = connect_backend(settings, patient_s=10)
         self._folder = folder
         self._children: dict[str, subprocess.Popen[bytes]] = {}
+        self.ready_s = 60.0
+        """How long a pool may take to start."""
 
-    def start(self, *names: str) -> None:
-        """``api``, ``scheduler``, ``thinker``, ``token2wav``, ``io``; waits until they answer."""
+    def start(self, *names: str, program: str | None = None) -> None:
+        """``api``, ``scheduler``, ``thinker``, ``token2wav``, ``io``; waits until they answer. ``program``:
+        Python to run instead of a process's own."""
         for name in names:
             module = _MODULES.get(name) or ["workers.pool", "--stage", name]
+            command = ["-m", *module] if program is None else ["-c", program]
             log = (self._folder / f"{name}.log").open("ab")
             environ = {"PATH": os.environ["PATH"], "HOME": str(self._folder), **to_environ(self.settings)}
             self._children[name] = subprocess.Popen(
-                [sys.executable, "-m", *module], cwd=ROOT, env=environ, stderr=log, stdout=log
+                [sys.executable, *command], cwd=ROOT, env=environ, stderr=log, stdout=log
             )
         for name in names:
             if name == "api":
                 self.wait_until(self._api_answers, "the API answers", 30)
             elif name != "scheduler":
-                self.wait_until(lambda name=name: self._is_ready(name), f"{name} is ready", 60)
+                self.wait_until(lambda name=name: self._is_ready(name), f"{name} is ready", self.ready_s)
 
     def kill(self, name: str) -> None:
         """SIGKILL: no goodbye."""
@@ -85,6 +89,9 @@ class System:
 
     def runs(self, name: str) -> bool:
         return name in self._children and self._children[name].poll() is None
+
+    def exit_code(self, name: str) -> int | None:
+        return self._children[name].poll()
 
     def signal(self, name: str, number: signal.Signals) -> None:
         self._children[name].send_signal(number)
@@ -186,7 +193,7 @@ def noop_settings(
     return replace(
         load_settings(places | object_store_env),
         port=free_port(),
-        config=config,
+        config=(config,),
         lease_s=2.0,
         heartbeat_s=0.2,
         drain_s=1.0,
@@ -221,6 +228,6 @@ def _fresh(settings: Settings, folder: Path) -> System:
     made = System(settings, folder)
     made.backend.client.flushall()
     made.backend.objects.ensure_bucket()
-    for prefix in ("inputs/", "results/"):
+    for prefix in ("inputs/", "results/", "voices/", "files/", "batches/"):
         made.backend.objects.delete_prefix(prefix)
     return made

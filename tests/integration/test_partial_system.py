@@ -23,7 +23,7 @@ def test_a_high_priority_job_overtakes_those_that_wait(system: System) -> None:
 
 
 def test_audio_that_would_never_end_is_cut_at_the_limit(system: System) -> None:
-    config = system.settings.config
+    (config,) = system.settings.config
     text = config.read_text()
     try:
         config.write_text(text + "limits: {audio_out_s: 1.0}\n")

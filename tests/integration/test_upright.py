@@ -1,4 +1,4 @@
-"""What keeps a worker upright: it leaves when it is deaf, and takes no job when the disk is full."""
+"""What keeps workers upright: one leaves when it is deaf or its engine hangs, and its jobs go on."""
 
 from __future__ import annotations
 
@@ -7,11 +7,17 @@ import sys
 import time
 from dataclasses import replace
 
+import numpy as np
+import pytest
+
+from stage_pipeline.engines.noop.thinker import token_at
+from stage_pipeline.engines.noop.token2wav import tone
+from stage_pipeline.messages import wave_to_pcm16
 from tests.integration.conftest import ROOT, System
 from workers import keys
-from workers.hearing import DEAF_EXIT
+from workers.audio_channel import AudioRestarted
 from workers.settings import to_environ
-from workers.states import Status
+from workers.worker import LEFT_EXIT
 
 # A worker that never started to listen: bells wait for it, and it has all its threads free.
 DEAF_WORKER = """
@@ -32,7 +38,7 @@ keeper = LeaseKeeper(backend.jobs, 0.2)
 spool = Spool(settings.home, settings.disk_floor_bytes)
 record = PoolWorker("w", "thinker.noop", "thinker", "noop", concurrency=2, pid=os.getpid())
 runner = FetchRunner(backend, spool, Breaker(backend.objects))
-worker = Worker(backend, keeper, record.pool, "w", runner, spool)
+worker = Worker(backend, keeper, record.pool, "w", runner, spool, record.room_for_batches)
 Hearing(backend, keeper, worker, record, deaf_s=3.0).start()
 threading.Event().wait(60)
 """
@@ -44,7 +50,7 @@ def test_a_worker_that_no_longer_hears_its_bells_leaves(system: System) -> None:
     environ = {"PATH": "/usr/bin:/bin", **to_environ(system.settings)}
     began = time.monotonic()
     done = subprocess.run([sys.executable, "-c", DEAF_WORKER], cwd=ROOT, env=environ, timeout=40)
-    assert done.returncode == DEAF_EXIT
+    assert done.returncode == LEFT_EXIT
     assert time.monotonic() - began > 3
 
 
@@ -60,15 +66,97 @@ def test_a_worker_whose_broker_is_away_is_not_deaf(system: System) -> None:
         child.wait()
 
 
-def test_a_worker_takes_no_job_while_the_disk_is_full(system: System) -> None:
-    job = system.submit(text="tokens=1")
-    roomy = system.settings
-    system.settings = replace(roomy, disk_floor_bytes=2**62)
-    system.start("thinker", "token2wav", "scheduler")
-    time.sleep(2)
-    assert system.job(job.id).status is Status.QUEUED
+# An engine that cannot go on after the tokens of an earlier attempt.
+FORGETFUL_THINKER = """
+from stage_pipeline.engines.noop.thinker import NoopThinker
+from workers.pool import main
+NoopThinker.resumes_from_tokens = False
+main(["--stage", "thinker"])
+"""
+
+
+def test_who_listens_to_an_engine_that_cannot_go_on_is_told_and_the_audio_is_whole(system: System) -> None:
+    system.start("token2wav", "scheduler")
+    system.start("thinker", program=FORGETFUL_THINKER)
+    job = system.submit(text="tokens=200 delay_ms=10", mode="async_chunk", live=True)
+    listener = system.backend.audio.follow(job.id)
+    assert next(chunk for chunk in listener if chunk)
     system.kill("thinker")
-    system.kill("token2wav")
-    system.settings = roomy
-    system.start("thinker", "token2wav")
-    system.wait_success(job.id)
+    before = system.backend.tokens.chunks(job.id)
+    assert before
+    system.start("thinker", program=FORGETFUL_THINKER)
+    with pytest.raises(AudioRestarted):
+        list(listener)
+    done = system.wait_success(job.id)
+    assert {chunk.attempt for chunk in before} == {1}
+    assert done.attempts["thinker"] == 2
+    told = [e.data for e in system.backend.events.read(job.id) if e.name == "restart"]
+    assert told == [{"stage": "token2wav"}]
+    anew = [chunk.pcm for chunk in system.backend.audio.follow(job.id) if chunk]
+    wave = [tone(token_at(position), position) for position in range(200)]
+    assert b"".join(anew) == wave_to_pcm16(np.concatenate(wave))
+
+
+# A step that holds the interpreter: no thread of the process runs any more.
+HELD_THINKER = """
+import ctypes
+from stage_pipeline.engines.noop.thinker import NoopThinker
+from workers.pool import main
+NoopThinker._hang = lambda self, seconds: ctypes.PyDLL(None).sleep(int(seconds))
+main(["--stage", "thinker"])
+"""
+
+
+# A step that never ends, of a stage whose other threads go on.
+STUCK_TOKEN2WAV = """
+import time
+from stage_pipeline.engines.noop.token2wav import NoopStream
+from workers.pool import main
+NoopStream.feed = lambda self, tokens, final: iter(lambda: time.sleep(60), None)
+main(["--stage", "token2wav"])
+"""
+
+
+def test_a_worker_whose_engine_hangs_leaves(system: System) -> None:
+    system.settings = replace(system.settings, engine_silent_s=2.0)
+    system.start("scheduler")
+    system.start("thinker", program=HELD_THINKER)
+    system.start("token2wav", program=STUCK_TOKEN2WAV)
+    system.submit(text="tokens=2")
+    assert wait_exit(system, "token2wav") == LEFT_EXIT
+    system.submit(text="tokens=2 hang_ms=60000")
+    assert wait_exit(system, "thinker") == 1
+    assert "most recent call first" in system.logs()  # the stacks of its threads
+
+
+def wait_exit(system: System, name: str) -> int | None:
+    deadline = time.monotonic() + 30
+    while system.runs(name):
+        assert time.monotonic() < deadline, system.logs()
+        time.sleep(0.05)
+    return system.exit_code(name)
+
+
+# An engine whose own process has died says so for each request that was in it.
+DEAD_THINKER = """
+from stage_pipeline.engines.noop import thinker
+from stage_pipeline.errors import EngineDead
+from workers.pool import main
+def die(self, seconds):
+    raise EngineDead("its process ended")
+thinker.NoopThinker._hang = die
+main(["--stage", "thinker"])
+"""
+
+
+def test_a_worker_whose_engine_has_died_leaves_and_its_jobs_go_on(system: System) -> None:
+    system.start("token2wav", "scheduler")
+    system.start("thinker", program=DEAD_THINKER)
+    waits = system.submit(text="tokens=200 delay_ms=20", mode="sequential")
+    poison = system.submit(text="tokens=40 delay_ms=10 hang_ms=1", mode="sequential")
+    assert wait_exit(system, "thinker") == LEFT_EXIT
+    system.start("thinker")
+    assert system.wait_success(waits.id).attempts["thinker"] == 2
+    assert system.wait_success(poison.id).attempts["thinker"] == 2
+    failures = [system.backend.client.hget(keys.job(job.id), "failures:thinker") for job in (waits, poison)]
+    assert failures == [b"0", b"1"]  # only what may have killed the engine is held against its job

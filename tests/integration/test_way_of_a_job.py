@@ -210,6 +210,8 @@ def test_tokens_already_made_are_not_made_again(running: System) -> None:
     running.wait_until(lambda: len(chunks(job.id)) > before, "the second attempt goes on")
     made = chunks(job.id)
     assert [c.attempt for c in made[:before]] == [1] * before
+    tokens = [token for c in made for token in c.tokens]
+    assert tokens == list(range(len(tokens)))  # a noop token is its place: none again, none left out
     done = running.wait_success(job.id)
     listener.join(timeout=10)
     assert heard[0] == samples(running.audio(done)).tobytes()
