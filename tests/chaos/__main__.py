@@ -2,7 +2,7 @@
 
     python -m tests.chaos [--soak 1000] [--quick]
 
-Exit code 1 when anything was lost, doubled, or left lying about.
+Exit code 1 when anything was lost, doubled, or left lying about, and when a process grew.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 
 from tests.chaos.breaks import breaks, random_breaks
+from tests.chaos.memory import FLAT_MB
 from tests.chaos.rig import Rig, Row, table
 
 
@@ -36,10 +37,12 @@ def main() -> int:
         finally:
             rig.close()
     print(table(rows))
+    print(rig.memory.told())
     for row in rows:
         for wrong in (*row.lost, *row.doubled, *row.faults):
             print(f"  {row.name}: {wrong}")
-    return int(any(row.lost or row.doubled or row.faults for row in rows))
+    grown = max(rig.memory.growth_mb().values(), default=0.0)
+    return int(any(row.lost or row.doubled or row.faults for row in rows) or grown > FLAT_MB)
 
 
 def soak(rig: Rig, jobs: int) -> Row:

@@ -7,10 +7,15 @@ import json
 import os
 import random
 import signal
+import subprocess
+import sys
 import threading
 import time
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -26,17 +31,23 @@ from stage_pipeline.messages import wave_to_pcm16
 from stagewave.child import Child
 from stagewave.client import Client
 from stagewave.supervisor import Supervisor
+from tests.chaos.clocks import Clocks
+from tests.chaos.memory import Memory
 from tests.integration.conftest import NOOP_CONFIG, free_port, wav
 from workers.backend import Backend, connect_backend
 from workers.books import Books, Fault
-from workers.broker import broker_time, connect
+from workers.broker import connect
 from workers.events import Event
 from workers.job import Job
-from workers.settings import Settings
+from workers.settings import Settings, to_environ
 from workers.states import Status
 
 SETTLE_S = 90.0
 POLL_S = 0.05
+TOLERANCE_S = 300.0
+"""How old a webhook may be, or how far ahead: what the specification's libraries take."""
+UNDER_LOAD = 4
+"""So many jobs run when something is broken, however slow the machine is."""
 
 
 @dataclass
@@ -51,6 +62,8 @@ class Row:
     faults: list[Fault] = field(default_factory=list)
     recovery_s: list[float] = field(default_factory=list)
     job_ids: list[str] = field(default_factory=list)
+    cut_off: int = 0
+    """How often a live listener lost its connection."""
 
     @property
     def p50_s(self) -> float:
@@ -67,14 +80,15 @@ class Receiver:
     def __init__(self) -> None:
         self.ids: dict[tuple[str, str], set[str]] = {}
         self.forged = 0
+        self.clock_is_wrong = False
+        """Whether the broker's clock is, by which webhooks are dated."""
         self.secret = ""
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
-                outer.take(body, dict(self.headers.items()))
-                self.send_response(204)
+                self.send_response(204 if outer.take(body, dict(self.headers.items())) else 400)
                 self.end_headers()
 
             def log_message(self, *args: object) -> None:
@@ -84,14 +98,18 @@ class Receiver:
         self.address = f"127.0.0.1:{self._server.server_port}"
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
-    def take(self, body: bytes, headers: dict[str, str]) -> None:
+    def take(self, body: bytes, headers: dict[str, str]) -> bool:
+        """False for one that is to be refused: its signature or its time is wrong."""
         lower = {name.lower(): value for name, value in headers.items()}
-        try:
-            told = Webhook(self.secret).verify(body, lower)
-        except Exception:  # whatever is wrong with it, it is not ours
+        sent_at = datetime.fromtimestamp(int(lower["webhook-timestamp"]), UTC)
+        late_s = abs((datetime.now(UTC) - sent_at).total_seconds())
+        signature = Webhook(self.secret).sign(lower["webhook-id"], sent_at, body.decode())
+        if signature != lower["webhook-signature"] or (late_s > TOLERANCE_S and not self.clock_is_wrong):
             self.forged += 1
-            return
+            return False
+        told = json.loads(body)
         self.ids.setdefault((told["data"]["id"], told["type"]), set()).add(lower["webhook-id"])
+        return True
 
     def close(self) -> None:
         self._server.shutdown()
@@ -104,38 +122,44 @@ class Rig:
         config = folder / "noop.yaml"
         config.write_text(NOOP_CONFIG)
         self.receiver = Receiver()
-        settings = Settings(
-            home=folder / "home",
-            port=free_port(),
-            config=config,
-            lease_s=2.0,
-            heartbeat_s=0.2,
-            drain_s=2.0,
-            private_hosts=(self.receiver.address,),
-            webhook_retry_s=(0.5,) * 60,
-            webhook_timeout_s=2.0,
-            **options,
-        )
+        self.clocks = Clocks(folder / "clocks")
+        chosen = {
+            "home": folder / "home",
+            "port": free_port(),
+            "config": (config,),
+            "lease_s": 2.0,
+            "heartbeat_s": 0.2,
+            "drain_s": 2.0,
+            "private_hosts": (self.receiver.address,),
+            "webhook_retry_s": (0.5,) * 60,
+            "webhook_timeout_s": 2.0,
+        }
+        settings = Settings(**{**chosen, **options})
         self.said: list[str] = []
+        self.memory = Memory(self._pids)
         self._broken_at: float | None = None
         self._supervisor = Supervisor(settings, self.said.append)
         self._tending = threading.Thread(target=self._supervisor.tend_until_stopped)
 
     def start(self) -> None:
-        self._supervisor.start()
+        with _environment(self.clocks.python):
+            self._supervisor.start()
         self._supervisor.wait_ready(lambda parts: None)
         self.settings = self._supervisor.settings
         self.receiver.secret = self.settings.webhook_secret or ""
         self.backend: Backend = connect_backend(self.settings, patient_s=60)
         self._tending.start()
+        self.memory.start()
 
     def close(self) -> None:
+        self.memory.stop()
         self._supervisor.stopping = True
         if self._tending.is_alive():
             self._tending.join()
         self._supervisor.stop()
         self.receiver.close()
-        assert self._supervisor.left_running() == []
+        # What was killed with its parent has ended; that is for the init process to see, in its own time.
+        self.wait_until(lambda: self._supervisor.left_running() == [], "nothing is left running", 10)
 
     @property
     def url(self) -> str:
@@ -151,19 +175,22 @@ class Rig:
         child = self.child(name)
         child.deaths = 0
         self._broken_at = self._broken_at or time.time()
+        pid = child.pid
         child.signal(signal.SIGKILL)
-        self.wait_until(lambda: child.due_at is not None or child.exit_code() is None, f"{name} is buried")
+        self.wait_until(lambda: child.due_at is not None or child.pid != pid, f"{name} is buried")
         if down_s and child.due_at is not None:
             child.due_at = time.monotonic() + down_s
             time.sleep(down_s)
 
-    def pause(self, name: str, seconds: float) -> None:
+    def pause(self, *names: str, seconds: float) -> None:
         """SIGSTOP and SIGCONT."""
-        child = self.child(name)
+        children = [self.child(name) for name in names]
         self._broken_at = self._broken_at or time.time()
-        child.signal(signal.SIGSTOP)
+        for child in children:
+            child.signal(signal.SIGSTOP)
         time.sleep(seconds)
-        child.signal(signal.SIGCONT)
+        for child in children:
+            child.signal(signal.SIGCONT)
 
     def admin(self) -> redis.Redis:
         return connect(self.settings.redis_url or "", patient_s=30)
@@ -176,6 +203,27 @@ class Rig:
             )
             time.sleep(POLL_S)
 
+    def second_scheduler(self) -> subprocess.Popen[bytes]:
+        """Beside the supervised one."""
+        environ = {**os.environ, **to_environ(self.settings)}
+        command = [sys.executable, "-m", "workers.scheduler"]
+        return subprocess.Popen(command, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def shift_broker_clock(self, seconds: int) -> bool:
+        """False where that cannot be done. The broker is started anew for it, the first time."""
+        broker = self.child("broker")
+        if "LD_PRELOAD" not in broker._environ:
+            wrong = self.clocks.broker()
+            if wrong is None:
+                return False
+            broker._environ |= wrong
+            self.kill("broker")
+            self.wait_until(lambda: broker.exit_code() is None, "the broker runs again")
+            self.backend.jobs.count_by_status()  # waits until it answers
+        self.receiver.clock_is_wrong = True
+        self.clocks.shift_broker(seconds)
+        return True
+
     # -- load and books --------------------------------------------------------------------------
 
     def through(self, name: str, break_it: Callable[[Rig], None], jobs: int = 24) -> Row:
@@ -183,7 +231,7 @@ class Rig:
         row = Row(name)
         load = Load(self, jobs)
         load.start()
-        time.sleep(0.7)
+        self.wait_until(lambda: self._running() >= UNDER_LOAD, "jobs are under way")
         self._broken_at = None
         began = time.time()
         break_it(self)
@@ -200,9 +248,17 @@ class Rig:
             if not load.sounds_right(job):
                 row.doubled.append(f"{job.id}: its audio is not what its tokens say")
         row.doubled += load.wrongly_heard
+        row.cut_off = load.cut_off
         self._check_webhooks(row, ended)
+        self.receiver.clock_is_wrong = False
         self._check_books(row)
         return row
+
+    def _pids(self) -> dict[str, int]:
+        return {child.name: child.pid for child in list(self._supervisor._children) if child.pid}
+
+    def _running(self) -> int:
+        return self.backend.jobs.count_by_status()[Status.RUNNING]
 
     def client(self) -> Client:
         return Client(self.url)
@@ -216,14 +272,15 @@ class Rig:
                 return job
             time.sleep(POLL_S)
 
-    @staticmethod
-    def _count(row: Row, job: Job, events: list[Event], broken_at: float, mended_at: float) -> None:
+    def _count(self, row: Row, job: Job, events: list[Event], broken_at: float, mended_at: float) -> None:
         ends = [event for event in events if event.terminal]
         if len(ends) != 1:
             row.doubled.append(f"{job.id}: {len(ends)} ends told")
         moments = [int(event.id.split("-")[0]) / 1000 for event in events]
         if job.created_at < broken_at and moments[-1] > broken_at:
             row.in_flight += 1
+            if self.receiver.clock_is_wrong:
+                return  # the events' times are the broker's
             after = [moment for moment in moments if moment > broken_at]
             row.recovery_s.append(max(0.0, after[0] - mended_at))
 
@@ -245,12 +302,23 @@ class Rig:
 
     def _check_books(self, row: Row) -> None:
         deadline = time.monotonic() + 15
-        while (faults := Books(self.backend).faults()) and time.monotonic() < deadline:
+        while (faults := Books(self.backend, grace_s=0).faults()) and time.monotonic() < deadline:
             time.sleep(0.5)  # what an attempt leaves that was cut off goes with the next sweep
-            Books(self.backend).repair(
-                [f for f in faults if f.kind == "orphan_object"], broker_time(self.backend.client)
-            )
+            Books(self.backend, grace_s=0).repair([f for f in faults if f.kind == "orphan_object"])
         row.faults = faults
+
+
+@contextmanager
+def _environment(names: dict[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in names}
+    os.environ.update(names)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name)
+            if value is not None:
+                os.environ[name] = value
 
 
 class Load:
@@ -260,11 +328,13 @@ class Load:
     def __init__(self, rig: Rig, jobs: int) -> None:
         self._rig = rig
         self._jobs = jobs
+        self._name = uuid.uuid4().hex
         self._lock = threading.Lock()
         self._threads = [threading.Thread(target=self._put_in, args=(turn,)) for turn in range(jobs)]
         self.tokens: dict[str, int] = {}
         self.accepted: list[str] = []
         self.wrongly_heard: list[str] = []
+        self.cut_off = 0
 
     def start(self) -> None:
         for thread in self._threads:
@@ -307,7 +377,7 @@ class Load:
     def _insist(
         self, turn: int, fields: dict[str, object], hook: dict[str, object], upload: bool
     ) -> str | None:
-        headers = {"Idempotency-Key": f"{os.getpid()}-{id(self)}-{turn}"}
+        headers = {"Idempotency-Key": f"{self._name}-{turn}"}
         deadline = time.monotonic() + SETTLE_S
         while time.monotonic() < deadline:
             try:
@@ -339,7 +409,7 @@ class Load:
                         self.wrongly_heard.append(f"{job_id}: a listener heard something else")
                     return
             except httpx.TransportError:
-                pass
+                self.cut_off += 1
             time.sleep(0.3)
         self.wrongly_heard.append(f"{job_id}: its listener never heard the end")
 
