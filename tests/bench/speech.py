@@ -30,7 +30,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--jobs", type=int, default=200, help="for the memory of each process")
     jobs = parser.parse_args().jobs
-    with whole_system(Settings().config) as system:
+    with whole_system(Settings().config[0]) as system:
         system.backend.objects.ensure_bucket()
         system.start(*EVERYTHING)
         with ThreadPoolExecutor(8) as pool:
