@@ -30,8 +30,8 @@ from workers.batch import Batch, BatchSpec, is_batch_id, new_batch_id
 from workers.batch_output import CONTENT_TYPE, read_output
 from workers.batch_store import Kind
 from workers.file_store import StoredFile
+from workers.idempotency import Idempotency
 from workers.input_audio import named_object
-from workers.job_store import Idempotency
 
 blueprint = Blueprint("batches", __name__, url_prefix="/v1/batches")
 

@@ -43,7 +43,7 @@ def healthz() -> Response:
 def readyz() -> Response:
     having = services()
     checks = {
-        "redis": run_check(having.backend.jobs.count_by_status),
+        "redis": run_check(having.backend.counts.by_status),
         "object_store": having.store_check.result(),
     }
     checks |= _pools(having)

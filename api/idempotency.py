@@ -7,10 +7,10 @@ import json
 import re
 
 from stage_pipeline.errors import ErrorCode, StagewaveError
+from workers.idempotency import Idempotency
 from workers.input_audio import NamedOrSent, SentBytes
 from workers.job import JsonObject
 from workers.job_request import JobRequest
-from workers.job_store import Idempotency
 
 HEADER = "Idempotency-Key"
 _USABLE = re.compile(r"[\x21-\x7e]{1,255}")

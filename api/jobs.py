@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import time
 from dataclasses import replace
-from urllib.parse import urlencode
 
 from flask import Blueprint, Response, g, request
 
@@ -14,17 +13,17 @@ from api.job_body import read_job_request
 from api.json_response import json_response
 from api.operation import Answer, Operation, Parameter, describe
 from api.prefer import preferred_wait_s
-from api.query import bad_parameter, choice, seconds, whole
+from api.query import bad_parameter, choice, link_to_next, seconds, whole
 from api.records import JobList, JobRecord
 from api.services import Services, services
 from api.waiting_room import TICK_S
 from stage_pipeline.errors import ErrorCode, StagewaveError
 from stage_pipeline.stages import Task
 from workers.events import START
+from workers.idempotency import Idempotency
 from workers.input_audio import NamedOrSent, SentBytes
 from workers.job import AudioSource, Job, JobSpec, is_job_id, new_job_id
 from workers.job_request import JobRequest, UploadForm, check_rules, spec_of
-from workers.job_store import Idempotency
 from workers.results import input_key, remove_objects
 from workers.states import Status
 from workers.submit import submit
@@ -110,11 +109,9 @@ def index() -> Response:
         after=after,
         limit=whole("limit", 20, 1, 100),
     )
-    headers = {}
-    if cursor is not None:
-        following = urlencode({**request.args, "after": cursor})
-        headers["Link"] = f'</v1/jobs?{following}>; rel="next"'
-    return json_response({"data": [job.public() for job in jobs], "next_cursor": cursor}, headers=headers)
+    return json_response(
+        {"data": [job.public() for job in jobs], "next_cursor": cursor}, headers=link_to_next(cursor)
+    )
 
 
 @blueprint.get("/<job_id>")

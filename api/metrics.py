@@ -50,11 +50,11 @@ class QueueCollector(Collector):
 
     def _queue(self) -> Iterator[Metric]:
         depth = GaugeMetricFamily("stagewave_queue_depth", "Jobs ready and waiting.", labels=["pool"])
-        for pool, ready in self._backend.jobs.queue_depths(pools_of(self._deploys)).items():
+        for pool, ready in self._backend.counts.queue_depths(pools_of(self._deploys)).items():
             depth.add_metric([pool], ready)
         yield depth
         jobs = GaugeMetricFamily("stagewave_jobs", "Jobs kept, by status.", labels=["status"])
-        for status, kept in self._backend.jobs.count_by_status().items():
+        for status, kept in self._backend.counts.by_status().items():
             jobs.add_metric([status], kept)
         yield jobs
 
@@ -76,7 +76,7 @@ class QueueCollector(Collector):
         lost = _counter("stagewave_attempts_lost", "Attempts whose worker died.", "stage")
         sent = _counter("stagewave_webhook_tries", "Webhooks sent, by what came of it.", "state")
         timed: dict[tuple[str, str], dict[str, int]] = defaultdict(dict)
-        for name, total in self._backend.jobs.counts().items():
+        for name, total in self._backend.counts.totals().items():
             match name.split("|"):
                 case ["jobs", job_type, status]:
                     ended.add_metric([job_type, status], total)

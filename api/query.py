@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
+from urllib.parse import urlencode
 
 from flask import request
 
@@ -40,6 +41,14 @@ def seconds(name: str, most: float) -> float | None:
     if not value >= 0:
         raise bad_parameter(name, "it must be a number of seconds")
     return min(value, most)
+
+
+def link_to_next(cursor: str | None) -> dict[str, str]:
+    """The headers of a page: where the next one is, if there is one."""
+    if cursor is None:
+        return {}
+    following = urlencode({**request.args, "after": cursor})
+    return {"Link": f'<{request.path}?{following}>; rel="next"'}
 
 
 def bad_parameter(name: str, why: str) -> StagewaveError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
 from flask import Blueprint, Response, request
 from pydantic import BaseModel, ConfigDict, Field
@@ -14,7 +14,7 @@ from api.disposition import content_disposition, safe_name
 from api.job_body import read_form
 from api.json_response import json_response
 from api.operation import Answer, Operation, Parameter, describe
-from api.query import bad_parameter, choice, whole
+from api.query import bad_parameter, choice, link_to_next, whole
 from api.records import VoiceList, VoiceRecord
 from api.services import Services, services
 from stage_pipeline.audio.encode import open_encoder
@@ -137,11 +137,7 @@ def index() -> Response:
     made, cursor = having.backend.voices.page(deploy.model, after, whole("limit", 100, 1, 100))
     own = built_in_voices(having.backend, deploy) if after is None else []
     data = [_built_in(deploy, name) for name in own] + [voice.public() for voice in made]
-    headers = {}
-    if cursor is not None:
-        following = urlencode({**request.args, "after": cursor})
-        headers["Link"] = f'</v1/voices?{following}>; rel="next"'
-    return json_response({"data": data, "next_cursor": cursor}, headers=headers)
+    return json_response({"data": data, "next_cursor": cursor}, headers=link_to_next(cursor))
 
 
 @blueprint.get("/<name>")

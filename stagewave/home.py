@@ -12,6 +12,7 @@ from pathlib import Path
 
 from stagewave.embedded_process import write_private
 from stagewave.errors import HomeBusy
+from workers.processes import process_runs
 from workers.settings import Settings, load_settings, to_environ
 
 ENDING_S = 15.0
@@ -40,7 +41,7 @@ class Home:
                 break
             except BlockingIOError:
                 holder = self.holder()
-                if _runs(holder) or time.monotonic() > deadline:
+                if holder is not None and process_runs(holder) or time.monotonic() > deadline:
                     os.close(fd)
                     raise HomeBusy(
                         f"Stagewave already runs in {self.path} (process {holder or 'unknown'}): "
@@ -86,15 +87,3 @@ class Home:
                 file.write("whsec_" + base64.b64encode(secrets.token_bytes(32)).decode())
             fresh.rename(path)
         return path.read_text(encoding="ascii")
-
-
-def _runs(pid: int | None) -> bool:
-    if pid is None:
-        return False
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator
 from typing import TypeVar
 
 from stage_pipeline.errors import StagewaveError
-from workers.job_store import Claim, JobStore
+from workers.claim_store import Claim, ClaimStore
 from workers.pulse import Pulse
 
 _log = logging.getLogger(__name__)
@@ -88,8 +88,8 @@ class Attempt:
 class LeaseKeeper:
     """Renews every lease of this process in one call each ``heartbeat_s``, and ends what is lost."""
 
-    def __init__(self, jobs: JobStore, heartbeat_s: float) -> None:
-        self._jobs = jobs
+    def __init__(self, claims: ClaimStore, heartbeat_s: float) -> None:
+        self._claims = claims
         self._heartbeat_s = heartbeat_s
         self.pulse = Pulse()
         """Of the engine that all these attempts share."""
@@ -161,7 +161,7 @@ class LeaseKeeper:
             attempts = list(self._attempts)
         if not attempts:
             return
-        answers = self._jobs.renew([attempt.claim for attempt in attempts])
+        answers = self._claims.renew([attempt.claim for attempt in attempts])
         for attempt, answer in zip(attempts, answers, strict=True):
             if answer == 0:
                 attempt.end(AttemptLost)

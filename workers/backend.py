@@ -11,10 +11,14 @@ from workers.batch_store import BatchStore
 from workers.bell import Bell
 from workers.broker import connect, connect_blocking
 from workers.celery_app import make_celery
+from workers.claim_store import ClaimStore
 from workers.deliveries import DeliveryStore
 from workers.events import EventLog
 from workers.file_store import FileStore
+from workers.job_counts import JobCounts
 from workers.job_store import JobStore
+from workers.job_streams import JobStreams
+from workers.job_upkeep import JobUpkeep
 from workers.object_store import ObjectStore
 from workers.pool_registry import PoolRegistry
 from workers.settings import Settings
@@ -27,6 +31,10 @@ class Backend:
     settings: Settings
     client: redis.Redis
     jobs: JobStore
+    claims: ClaimStore
+    upkeep: JobUpkeep
+    counts: JobCounts
+    streams: JobStreams
     events: EventLog
     tokens: TokenChannel
     audio: AudioChannel
@@ -50,6 +58,10 @@ def connect_backend(settings: Settings, *, patient_s: float = 0.0) -> Backend:
         settings=settings,
         client=client,
         jobs=JobStore(client, settings),
+        claims=ClaimStore(client, settings),
+        upkeep=JobUpkeep(client, settings),
+        counts=JobCounts(client),
+        streams=JobStreams(client),
         events=EventLog(client, blocking),
         tokens=TokenChannel(client, blocking, ttl_s),
         audio=AudioChannel(client, blocking, ttl_s, settings.audio_stream_bytes),

@@ -11,6 +11,7 @@ from typing import Literal
 from pydantic import TypeAdapter
 from ulid import ULID
 
+from workers.ids import is_id, new_id
 from workers.job import JsonObject, WebhookTarget
 
 _PREFIX = "batch_"
@@ -39,16 +40,11 @@ class BatchStatus(StrEnum):
 
 def new_batch_id() -> str:
     """``batch_`` and a ULID: ids sort by creation."""
-    return f"{_PREFIX}{ULID()}"
+    return new_id(_PREFIX)
 
 
 def is_batch_id(text: str) -> bool:
-    if not text.startswith(_PREFIX) or len(text) != len(_PREFIX) + 26:
-        return False
-    try:
-        return str(ULID.from_str(text[len(_PREFIX) :])) == text[len(_PREFIX) :]
-    except ValueError:
-        return False
+    return is_id(text, _PREFIX)
 
 
 def line_job_id(batch_id: str, line: int) -> str:
@@ -200,7 +196,8 @@ class Batch:
 
     def _rate(self) -> float:
         """Lines a second: of late, and of the whole time once it has ended."""
-        end = self.times.get("finalizing") or self.times.get(self.status.value)
+        ended_at = self.times.get(self.status.value) if self.status.terminal else None
+        end = self.times.get("finalizing") or ended_at
         if end is not None and "in_progress" in self.times:
             return self.ended / max(end - self.times["in_progress"], 0.001)
         return self.rate_per_s

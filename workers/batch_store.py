@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -13,10 +12,10 @@ import redis
 from stage_pipeline.errors import ErrorCode, StagewaveError
 from workers import keys
 from workers.batch import Batch, BatchSpec, BatchStatus
-from workers.broker import Scripts, broker_errors, text
+from workers.broker import Scripts, broker_errors, dumped, hash_fields, text
 from workers.file_store import StoredFile
+from workers.idempotency import Idempotency, key_taken
 from workers.job import JsonObject
-from workers.job_store import Idempotency
 from workers.settings import Settings
 
 Kind = Literal["output", "error"]
@@ -57,8 +56,6 @@ class BatchStore:
         Raises ``idempotency_mismatch`` for the same key with another request; of the batch that it resumes,
         ``not_found``, and ``not_ready`` while that has not ended.
         """
-        # Jobs and batches have keys of their own: the same key may make one of each.
-        digest = hashlib.sha256(f"batch {idempotency.key}".encode()).hexdigest() if idempotency else ""
         hook = spec.webhook
         answer = cast(
             list[object],
@@ -66,7 +63,7 @@ class BatchStore:
                 "batch_create",
                 args=(
                     batch_id,
-                    digest,
+                    idempotency.digest("batch") if idempotency else "",
                     idempotency.fingerprint if idempotency else "",
                     int(self._settings.idempotency_ttl_s * 1000),
                     spec.to_json(),
@@ -81,11 +78,7 @@ class BatchStore:
         )
         match text(answer[0]):
             case "mismatch":
-                raise StagewaveError(
-                    ErrorCode.IDEMPOTENCY_MISMATCH,
-                    "this Idempotency-Key was used with another request",
-                    field="Idempotency-Key",
-                )
+                raise key_taken()
             case "missing":
                 raise _no_such_batch()
             case "going":
@@ -101,7 +94,7 @@ class BatchStore:
             record = cast(dict[bytes, bytes], self._client.hgetall(keys.batch(batch_id)))
         if b"spec" not in record:
             raise _no_such_batch()
-        return Batch.from_hash({k.decode(): v.decode() for k, v in record.items()})
+        return Batch.from_hash(hash_fields(record))
 
     def page(self, after: str | None, limit: int) -> tuple[list[Batch], bool]:
         """Newest first, and whether there are more."""
@@ -125,7 +118,7 @@ class BatchStore:
         """Let nothing new begin, and end what runs; the feeder does the rest. With ``errors`` it will have
         failed. One that is being put together ends as it would have. Raises ``not_found``, and
         ``job_finished`` when it ended before."""
-        fields = ("errors", _dumped(list(errors))) if errors else ()
+        fields = ("errors", dumped(list(errors))) if errors else ()
         before, _ = self._move(batch_id, ("validating", "in_progress"), "cancelling", *fields)
         if BatchStatus(before).terminal:
             raise StagewaveError(ErrorCode.JOB_FINISHED, f"the batch has already {_ENDED[before]}")
@@ -141,11 +134,7 @@ class BatchStore:
             for batch_id in ids:
                 pipe.hgetall(keys.batch(text(batch_id)))
             records = cast(list[dict[bytes, bytes]], pipe.execute() if ids else [])
-        return [
-            Batch.from_hash({k.decode(): v.decode() for k, v in record.items()})
-            for record in records
-            if b"spec" in record
-        ]
+        return [Batch.from_hash(hash_fields(record)) for record in records if b"spec" in record]
 
     def begin(self, batch_id: str, total: int) -> None:
         self._move(batch_id, ("validating",), "in_progress", "total", total)
@@ -159,7 +148,7 @@ class BatchStore:
         """Make the jobs of the next ``lines`` (``lua/batch_feed.lua`` has their form) and move on to
         ``line`` and ``offset``; the pools to ring, one entry a job. None: somebody else was there first."""
         answer = self._scripts.run(
-            "batch_feed", args=(batch.id, batch.line, line, offset, int(read_all), _dumped(lines))
+            "batch_feed", args=(batch.id, batch.line, line, offset, int(read_all), dumped(lines))
         )
         return None if answer is None else [text(pool) for pool in cast(list[bytes], answer)]
 
@@ -183,7 +172,7 @@ class BatchStore:
         files: list[object] = []
         for file in (output, error):
             files += [file.id, file.key, file.bytes, file.filename] if file else ["", "", 0, ""]
-        found = _dumped(list(errors)) if errors else ""
+        found = dumped(list(errors)) if errors else ""
         args = (batch.id, batch.status.value, to.value, self._retention_ms, found)
         return self._scripts.run("batch_end", args=(*args, batch.spec.input_file_id or "", *files)) == 1
 
@@ -254,7 +243,3 @@ _ENDED = {"completed": "been completed", "failed": "failed", "cancelled": "been 
 
 def _no_such_batch() -> StagewaveError:
     return StagewaveError(ErrorCode.NOT_FOUND, "there is no such batch")
-
-
-def _dumped(body: object) -> str:
-    return json.dumps(body, ensure_ascii=False)

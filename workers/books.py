@@ -68,16 +68,16 @@ class Books:
 
     def _mend(self, fault: Fault) -> bool:
         """Those that the sweep mends count too."""
-        jobs, subject = self._backend.jobs, fault.subject
+        upkeep, subject = self._backend.upkeep, fault.subject
         job_id, _, stage = subject.partition("|")
         match fault.kind:
             case "stage_without_lease":
                 # As if its worker were lost: the scheduler then does what is right.
                 self._add("leases", subject, 1)
             case "stage_not_in_queue":
-                jobs.requeue(job_id, Stage(stage))
+                upkeep.requeue(job_id, Stage(stage))
             case "wrong_index":
-                jobs.reindex(job_id)
+                upkeep.reindex(job_id)
             case "no_deadline":
                 self._add("deadlines", job_id, 1000 * (self._now() + self._backend.settings.job_deadline_s))
             case "webhook_not_due":

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import resources
 from typing import TypeVar, cast
@@ -139,6 +140,16 @@ class Scripts:
 def text(value: object) -> str:
     """A bulk reply as text."""
     return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def hash_fields(record: Mapping[bytes, bytes]) -> dict[str, str]:
+    """A hash as text."""
+    return {name.decode(): value.decode() for name, value in record.items()}
+
+
+def dumped(body: object) -> str:
+    """JSON as scripts and records have it."""
+    return json.dumps(body, ensure_ascii=False)
 
 
 def pairs(flat: object) -> dict[str, str]:

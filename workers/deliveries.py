@@ -12,7 +12,7 @@ import redis
 from stage_pipeline.errors import ErrorCode, StagewaveError
 from workers import keys
 from workers.batch import is_batch_id
-from workers.broker import Scripts, broker_errors, pairs
+from workers.broker import Scripts, broker_errors, dumped, pairs
 from workers.job import JsonObject, iso8601
 from workers.settings import Settings
 from workers.webhook_sender import SendOutcome
@@ -132,7 +132,7 @@ class DeliveryStore:
 
 def _told(delivery: Delivery, data: JsonObject) -> str:
     told = {"type": delivery.event, "timestamp": iso8601(delivery.created_at), "data": data}
-    return json.dumps(told, ensure_ascii=False)
+    return dumped(told)
 
 
 def _delivery(record: dict[str, str]) -> Delivery:

@@ -12,7 +12,7 @@ import redis
 
 from workers import keys
 from workers.batch import BatchStatus
-from workers.broker import MAX_BLOCK_S, Scripts, broker_errors, text
+from workers.broker import MAX_BLOCK_S, Scripts, broker_errors, dumped, text
 from workers.job import JsonObject
 from workers.states import TERMINAL
 
@@ -44,7 +44,7 @@ class EventLog:
 
     def append(self, job_id: str, name: str, data: JsonObject) -> None:
         """For what is told on the way (text, progress). State moves write theirs in their own step."""
-        self._scripts.run("tell", args=(job_id, name, json.dumps(data, ensure_ascii=False)))
+        self._scripts.run("tell", args=(job_id, name, dumped(data)))
 
     def read(self, job_id: str, after: str = START, limit: int = 1000) -> list[Event]:
         with broker_errors():

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import cast
 
 import redis
-from ulid import ULID
 
 from stage_pipeline.errors import ErrorCode, StagewaveError
 from workers import keys
-from workers.broker import broker_errors
+from workers.broker import broker_errors, hash_fields
+from workers.ids import is_id, new_id
 from workers.job import JsonObject
 from workers.settings import Settings
 
@@ -20,16 +20,11 @@ _PREFIX = "file_"
 
 
 def new_file_id() -> str:
-    return f"{_PREFIX}{ULID()}"
+    return new_id(_PREFIX)
 
 
 def is_file_id(text: str) -> bool:
-    if not text.startswith(_PREFIX) or len(text) != len(_PREFIX) + 26:
-        return False
-    try:
-        return str(ULID.from_str(text[len(_PREFIX) :])) == text[len(_PREFIX) :]
-    except ValueError:
-        return False
+    return is_id(text, _PREFIX)
 
 
 def file_key(file_id: str) -> str:
@@ -105,7 +100,7 @@ class FileStore:
             record = cast(dict[bytes, bytes], self._client.hgetall(keys.file(file_id)))
         if b"key" not in record:
             raise StagewaveError(ErrorCode.NOT_FOUND, "there is no such file")
-        return StoredFile.from_hash({k.decode(): v.decode() for k, v in record.items()})
+        return StoredFile.from_hash(hash_fields(record))
 
     def exists(self, file_id: str) -> bool:
         with broker_errors():

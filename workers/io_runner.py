@@ -42,7 +42,7 @@ class FetchRunner:
             attempt.check()
             key, kind = input_key(attempt.job.id), "application/octet-stream"
             self._breaker.call(attempt, lambda: self._backend.objects.put_file(key, path, kind))
-        held, pool = self._backend.jobs.start_next(attempt.claim, done=True, streamed=False)
+        held, pool = self._backend.claims.start_next(attempt.claim, done=True, streamed=False)
         if not held:
             raise AttemptLost
         if pool is not None:

@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 from typing import Literal
 
 from pydantic import JsonValue, TypeAdapter
-from ulid import ULID
 
 from stage_pipeline.stages import Task
+from workers.ids import is_id, new_id
 from workers.states import Stage, Status, pool_of, stages_of
 
 JsonObject = dict[str, JsonValue]
@@ -24,16 +24,11 @@ DEFAULT_WEBHOOK_EVENTS = ("job.succeeded", "job.failed", "job.canceled")
 
 def new_job_id() -> str:
     """``job_`` and a ULID: ids sort by creation."""
-    return f"{_PREFIX}{ULID()}"
+    return new_id(_PREFIX)
 
 
 def is_job_id(text: str) -> bool:
-    if not text.startswith(_PREFIX) or len(text) != len(_PREFIX) + 26:
-        return False
-    try:
-        return str(ULID.from_str(text[len(_PREFIX) :])) == text[len(_PREFIX) :]
-    except ValueError:
-        return False
+    return is_id(text, _PREFIX)
 
 
 @dataclass(frozen=True, slots=True)

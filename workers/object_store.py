@@ -7,13 +7,13 @@ import hashlib
 import re
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any
 
 from stage_pipeline.errors import ErrorCode, StagewaveError
+from workers.s3_client import AT_ONCE, PATIENT, SOON, connect, store_errors, unavailable
 from workers.settings import Settings
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 PART_BYTES = 8 * 1024 * 1024
 """Held in memory for each upload under way. S3 takes no parts under 5 MiB, and 10,000 of them at most."""
 BLOCK_BYTES = 256 * 1024
-RETRY_AFTER_S = 2.0
 _OWN_KEY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*/?")
 _OWN_KEY_CHARS = 256
 _KEY_BYTES = 1024
@@ -50,8 +49,8 @@ class StoredObject:
         self.content_type = content_type
 
     def iter_chunks(self, block_bytes: int = BLOCK_BYTES) -> Iterator[bytes]:
-        """Raises ``store_unavailable`` when the object does not come whole."""
-        with _store_errors():
+        """Raises ``storeunavailable`` when the object does not come whole."""
+        with store_errors():
             yield from self._body.iter_chunks(block_bytes)
 
     def close(self) -> None:
@@ -69,7 +68,7 @@ class StoredObject:
 class ObjectStore:
     """One bucket. Safe to share between threads; connects at the first call.
 
-    Every method raises ``StagewaveError``: ``store_unavailable`` when the store is away or refuses us. What
+    Every method raises ``StagewaveError``: ``storeunavailable`` when the store is away or refuses us. What
     is written, listed or removed has keys that we made ourselves; what is read may have any sound key.
     """
 
@@ -77,7 +76,7 @@ class ObjectStore:
         """``patient``: a call may take a minute before it gives up; else some five seconds, for a web
         request whose client wants to know."""
         self._settings = settings
-        self._limits = _PATIENT if patient else _SOON
+        self._limits = PATIENT if patient else SOON
         self._bucket = settings.s3_bucket
         self._lock = threading.Lock()
         self._clients: dict[bool, BaseClient] = {}
@@ -102,7 +101,7 @@ class ObjectStore:
 
     def put_bytes(self, key: str, data: bytes | bytearray, content_type: str) -> None:
         _check_own_key(key)
-        with _store_errors():
+        with store_errors():
             stored = self._client().put_object(
                 Bucket=self._bucket, Key=key, Body=data, ContentType=content_type
             )
@@ -116,7 +115,7 @@ class ObjectStore:
         ``range_not_satisfiable`` for a range that begins past the end."""
         _check_key(key)
         wanted = {"Range": f"bytes={range[0]}-{range[1] - 1}"} if range else {}
-        with _store_errors():
+        with store_errors():
             found = self._client().get_object(Bucket=self._bucket, Key=key, **wanted)
         size = found["ContentLength"]
         total = int(found["ContentRange"].rpartition("/")[2]) if "ContentRange" in found else size
@@ -138,7 +137,7 @@ class ObjectStore:
         """In bytes; None when there is no such object."""
         _check_key(key)
         try:
-            with _store_errors():
+            with store_errors():
                 size: int = self._client().head_object(Bucket=self._bucket, Key=key)["ContentLength"]
                 return size
         except StagewaveError as error:
@@ -151,7 +150,7 @@ class ObjectStore:
         # One by one: deleting many at once needs a checksum that not every store takes in the same form.
         for key in keys:
             _check_own_key(key)
-            with _store_errors():
+            with store_errors():
                 self._client().delete_object(Bucket=self._bucket, Key=key)
 
     def delete_prefix(self, prefix: str) -> None:
@@ -160,7 +159,7 @@ class ObjectStore:
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         _check_own_key(prefix)
-        with _store_errors():
+        with store_errors():
             for page in self._pages("list_objects_v2", Prefix=prefix):
                 for found in page.get("Contents", ()):
                     yield ObjectInfo(found["Key"], found["Size"], found["LastModified"].timestamp())
@@ -168,7 +167,7 @@ class ObjectStore:
     def abort_stale_uploads(self, older_than_s: float, now: float) -> int:
         """End uploads whose process died half way and whose parts still take space; how many there were."""
         count = 0
-        with _store_errors():
+        with store_errors():
             for upload in self._uploads():
                 if now - upload["Initiated"].timestamp() > older_than_s:
                     self._abort(upload["Key"], upload["UploadId"])
@@ -177,7 +176,7 @@ class ObjectStore:
 
     def open_uploads(self, older_than_s: float, now: float) -> builtins.list[str]:
         """Keys of uploads that began so long ago and have not ended."""
-        with _store_errors():
+        with store_errors():
             began = {str(upload["Key"]): upload["Initiated"].timestamp() for upload in self._uploads()}
         return [key for key, moment in began.items() if now - moment > older_than_s]
 
@@ -185,7 +184,7 @@ class ObjectStore:
         """Make the bucket unless it is there."""
         client = self._client()
         try:
-            with _store_errors():
+            with store_errors():
                 client.head_bucket(Bucket=self._bucket)
                 return
         except StagewaveError as error:
@@ -196,7 +195,7 @@ class ObjectStore:
         where = (
             {} if region == "us-east-1" else {"CreateBucketConfiguration": {"LocationConstraint": region}}
         )
-        with _store_errors():
+        with store_errors():
             try:
                 client.create_bucket(Bucket=self._bucket, **where)
             except client.exceptions.BucketAlreadyOwnedByYou:
@@ -205,11 +204,11 @@ class ObjectStore:
     def ping(self) -> None:
         """Whether the bucket can be reached with our keys, answered within seconds."""
         try:
-            with _store_errors():
+            with store_errors():
                 self._client(hurried=True).head_bucket(Bucket=self._bucket)
         except StagewaveError as error:
             if error.code is ErrorCode.NOT_FOUND:
-                raise _unavailable("the bucket does not exist") from error
+                raise unavailable("the bucket does not exist") from error
             raise
 
     def _uploads(self) -> Iterator[dict[str, Any]]:
@@ -220,7 +219,7 @@ class ObjectStore:
         """``part`` has the first one in it, and then each of the others."""
         client = self._client()
         where = {"Bucket": self._bucket, "Key": key}
-        with _store_errors():
+        with store_errors():
             upload_id = client.create_multipart_upload(**where, ContentType=content_type)["UploadId"]
         try:
             size = 0
@@ -228,11 +227,11 @@ class ObjectStore:
             while part:
                 size += len(part)
                 number = len(parts) + 1
-                with _store_errors():
+                with store_errors():
                     stored = client.upload_part(**where, UploadId=upload_id, PartNumber=number, Body=part)
                 parts.append({"PartNumber": number, "ETag": stored["ETag"]})
                 _read_part(source, part)
-            with _store_errors():
+            with store_errors():
                 client.complete_multipart_upload(
                     **where, UploadId=upload_id, MultipartUpload={"Parts": parts}
                 )
@@ -243,14 +242,14 @@ class ObjectStore:
 
     def _abort(self, key: str, upload_id: str) -> None:
         try:
-            with _store_errors():
+            with store_errors():
                 self._client().abort_multipart_upload(Bucket=self._bucket, Key=key, UploadId=upload_id)
         except StagewaveError:
             pass  # It is gone already, or the store is away: then ``abort_stale_uploads`` finds it later.
 
     def _check_size(self, key: str, size: int) -> None:
         if self.size(key) != size:
-            raise _unavailable("the object store did not keep what was sent")
+            raise unavailable("the object store did not keep what was sent")
 
     def _pages(self, operation: str, **arguments: str) -> Iterator[dict[str, Any]]:
         pages: Iterator[dict[str, Any]] = (
@@ -261,73 +260,8 @@ class ObjectStore:
     def _client(self, hurried: bool = False) -> BaseClient:
         with self._lock:
             if hurried not in self._clients:
-                self._clients[hurried] = _connect(self._settings, _AT_ONCE if hurried else self._limits)
+                self._clients[hurried] = connect(self._settings, AT_ONCE if hurried else self._limits)
             return self._clients[hurried]
-
-
-@dataclass(frozen=True, slots=True)
-class _Limits:
-    connect_s: float
-    read_s: float
-    tries: int
-
-
-_PATIENT = _Limits(connect_s=2, read_s=20, tries=3)
-_SOON = _Limits(connect_s=1, read_s=5, tries=1)
-_AT_ONCE = _Limits(connect_s=1, read_s=3, tries=1)
-
-
-def _connect(settings: Settings, limits: _Limits) -> BaseClient:
-    # Imported late: it takes longer than the rest of the API's start.
-    import boto3
-    from botocore.config import Config
-
-    own = settings.s3_endpoint is not None
-    config = Config(
-        connect_timeout=limits.connect_s,
-        read_timeout=limits.read_s,
-        retries={"mode": "standard", "total_max_attempts": limits.tries},
-        max_pool_connections=64,
-        # Otherwise trailing checksums are sent that other stores than AWS refuse, or keep as data.
-        request_checksum_calculation="when_required",
-        response_checksum_validation="when_required",
-        s3={"addressing_style": "path" if own else "auto"},
-        # A proxy in the environment is meant for the world outside, not for a store that we run.
-        proxies={} if own else None,
-    )
-    return boto3.session.Session().client(
-        "s3",
-        endpoint_url=settings.s3_endpoint,
-        region_name=settings.s3_region,
-        aws_access_key_id=settings.s3_access_key,
-        aws_secret_access_key=settings.s3_secret_key,
-        config=config,
-    )
-
-
-@contextmanager
-def _store_errors() -> Iterator[None]:
-    from botocore.exceptions import BotoCoreError, ClientError
-    from urllib3.exceptions import HTTPError
-
-    try:
-        yield
-    except ClientError as error:
-        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
-        code = error.response.get("Error", {}).get("Code")
-        if status == 416:
-            raise StagewaveError(
-                ErrorCode.RANGE_NOT_SATISFIABLE, "the object does not have these bytes"
-            ) from error
-        if status == 404 and code != "NoSuchBucket":
-            raise StagewaveError(ErrorCode.NOT_FOUND, "the object does not exist") from error
-        raise _unavailable("the object store refused a request") from error
-    except (BotoCoreError, HTTPError) as error:
-        raise _unavailable("the object store cannot be reached") from error
-
-
-def _unavailable(why: str) -> StagewaveError:
-    return StagewaveError(ErrorCode.STORE_UNAVAILABLE, why, retry_after_s=RETRY_AFTER_S)
 
 
 def _read_part(source: IO[bytes], part: bytearray) -> None:

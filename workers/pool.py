@@ -84,7 +84,7 @@ def run_pool(settings: Settings, stage_name: str, devices: str | None = None) ->
         devices=os.environ.get(VISIBLE),
         started_at=time.time(),
     )
-    keeper = LeaseKeeper(backend.jobs, settings.heartbeat_s)
+    keeper = LeaseKeeper(backend.claims, settings.heartbeat_s)
     keeper.start()
     registration = _Registration(backend, keeper, record)
     registration.start()  # before the engine, which may take minutes: it is seen to be starting

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
 from dataclasses import asdict, dataclass, field
 from typing import Literal, cast
@@ -12,6 +11,7 @@ import redis
 
 from workers import keys
 from workers.broker import Scripts, broker_errors
+from workers.processes import process_runs
 
 BEAT_S = 1.0
 SILENT_S = 4.0
@@ -67,7 +67,7 @@ class PoolRegistry:
         """Sign off the workers of this machine whose process is gone, without waiting for their silence."""
         here = socket.gethostname()
         for worker in self.workers():
-            if worker.host == here and not _lives(worker.pid):
+            if worker.host == here and not process_runs(worker.pid):
                 self.leave(worker.worker_id)
 
     def leave(self, worker_id: str) -> None:
@@ -92,13 +92,3 @@ class PoolRegistry:
 def _worker(record: bytes, seen_at: float) -> PoolWorker:
     fields = json.loads(record)
     return PoolWorker(**{**fields, "voices": tuple(fields["voices"]), "seen_at": seen_at})
-
-
-def _lives(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True

@@ -77,14 +77,14 @@ class Scheduler:
         self._answered_at = now
 
     def _reap(self) -> None:
-        taken_back, _ = self._backend.jobs.reap()
+        taken_back, _ = self._backend.upkeep.reap()
         if taken_back:
             _log.warning("attempts of lost workers taken back", extra={"attempts": taken_back})
 
     def _ring(self, now: float) -> None:
         """Where work is ready and no bell waits, bells were lost (or a worker with them): ring again."""
         # The feeder rings for jobs of batches: it knows which threads may take one.
-        depths = self._backend.jobs.live_depths(self._pools)
+        depths = self._backend.counts.live_depths(self._pools)
         for pool, depth in depths.items():
             owed = depth
             if pool == IO_POOL:

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from workers.processes import process_runs
+
 
 class Spool:
     """``<home>/spool/<pid>``; the folders of processes that are gone are removed at the start."""
@@ -45,12 +47,5 @@ class Spool:
 
 
 def _alive(pid: int) -> bool:
-    if pid == os.getpid():
-        return False  # left by an earlier process that had our number
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
+    # Under our own number, an earlier process has left it.
+    return pid != os.getpid() and process_runs(pid)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from workers.backend import Backend
+from workers.idempotency import Idempotency
 from workers.job import Job, JobSpec
-from workers.job_store import Idempotency
 
 
 def submit(

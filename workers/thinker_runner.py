@@ -99,7 +99,7 @@ class ThinkerRunner:
         return begin
 
     def _hand_on(self, attempt: Attempt, *, done: bool) -> None:
-        held, pool = self._backend.jobs.start_next(attempt.claim, done=done, streamed=not done)
+        held, pool = self._backend.claims.start_next(attempt.claim, done=done, streamed=not done)
         if not held:
             raise AttemptLost
         if pool is not None:
@@ -127,12 +127,12 @@ class ThinkerRunner:
             "finish_reason": result.finish_reason,
             "transcript_key": key,
         }
-        if not self._backend.jobs.succeed(attempt.claim, summary, usage_of(result)):
+        if not self._backend.claims.succeed(attempt.claim, summary, usage_of(result)):
             if key:
                 self._backend.objects.delete(key)
             return
         if kept:
-            self._backend.jobs.drop_tokens(job.id)
+            self._backend.streams.drop_tokens(job.id)
         if attempt.number > 1:
             remove_other_attempts(self._backend.objects, job.id, {key or ""})
 

@@ -142,10 +142,10 @@ class Token2WavRunner:
         if result.transcript_key:
             summary["transcript_key"] = result.transcript_key
         usage = usage_of(result, recording.duration_s)
-        if not self._backend.jobs.succeed(attempt.claim, summary, usage):
+        if not self._backend.claims.succeed(attempt.claim, summary, usage):
             objects.delete(key)
             return
-        self._backend.jobs.drop_tokens(job.id)
+        self._backend.streams.drop_tokens(job.id)
         if attempt.number > 1 or job.attempts.get(Stage.THINKER, 1) > 1:
             remove_other_attempts(objects, job.id, {key, result.transcript_key or ""})
 
@@ -191,7 +191,7 @@ class _Recording:
         first, self.samples = self.samples == 0, self.samples + len(wave)
         self._keep(wave_to_pcm16(self._resampler.feed(wave)))
         if first:
-            self._backend.jobs.first_audio(self._attempt.claim)
+            self._backend.claims.first_audio(self._attempt.claim)
         self._tell_progress()
 
     def close(self) -> None:

@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ulid import ULID
-
+from workers.ids import is_id, new_id
 from workers.job import JsonObject, iso8601
 
 _PREFIX = "voice_"
@@ -24,16 +23,11 @@ VoiceStatus = Literal["preparing", "ready", "failed"]
 
 def new_voice_id() -> str:
     """``voice_`` and a ULID: ids sort by creation."""
-    return f"{_PREFIX}{ULID()}"
+    return new_id(_PREFIX)
 
 
 def is_voice_id(text: str) -> bool:
-    if not text.startswith(_PREFIX) or len(text) != len(_PREFIX) + 26:
-        return False
-    try:
-        return str(ULID.from_str(text[len(_PREFIX) :])) == text[len(_PREFIX) :]
-    except ValueError:
-        return False
+    return is_id(text, _PREFIX)
 
 
 def clean_name(text: str) -> str | None:

@@ -10,7 +10,7 @@ import redis
 
 from stage_pipeline.errors import ErrorCode, StagewaveError
 from workers import keys
-from workers.broker import Scripts, broker_errors, pairs, text
+from workers.broker import Scripts, broker_errors, dumped, hash_fields, pairs, text
 from workers.job import JsonObject
 from workers.states import Stage, pool_of
 from workers.voice import NewVoice, Voice, name_digest
@@ -92,7 +92,7 @@ class VoiceStore:
             record = cast(dict[bytes, bytes], self._client.hgetall(keys.voice(voice_id)))
         if not record:
             raise StagewaveError(ErrorCode.VOICE_UNKNOWN, "there is no such voice", field="voice")
-        return Voice.from_hash({k.decode(): v.decode() for k, v in record.items()})
+        return Voice.from_hash(hash_fields(record))
 
     def claim(self, pool: str, voice_id: str = "") -> Voice | None:
         """A voice to prepare, held for ``HOLD_S``: the one named, if it is due, or else any. None when
@@ -116,7 +116,7 @@ class VoiceStore:
     def _settle(
         self, voice: Voice, status: str, error: JsonObject | None = None, *, counts: bool = True
     ) -> None:
-        told = json.dumps(error, ensure_ascii=False)
+        told = dumped(error)
         args = (voice.id, voice.tries, status, told, int(_AGAIN_S * 1000), int(not counts))
         self._scripts.run("settle_voice", args=args)
 

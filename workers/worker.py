@@ -12,8 +12,8 @@ from typing import Protocol
 from stage_pipeline.errors import EngineDead, ErrorCode, StagewaveError, is_disk_full
 from workers.attempt import Attempt, AttemptLost, AttemptReleased, LeaseKeeper
 from workers.backend import Backend
+from workers.claim_store import Claim
 from workers.fenced_stream import FencedOff
-from workers.job_store import Claim
 from workers.results import remove_objects, remove_other_attempts
 from workers.spool import Spool
 from workers.states import IO_POOL, Stage, Status
@@ -124,7 +124,7 @@ class Worker:
         # One at a time, so that two threads cannot both find that there is no suspect here yet.
         with self._taking:
             has_suspect = self._keeper.has_suspect
-            claim = self._backend.jobs.claim(
+            claim = self._backend.claims.claim(
                 self._pool,
                 self._runner.stage,
                 self._worker_id,
@@ -145,7 +145,7 @@ class Worker:
             self._drop_leftovers(claim)
         except AttemptReleased:
             outcome = "released"
-            if (pool := self._backend.jobs.release(claim)) is not None:
+            if (pool := self._backend.claims.release(claim)) is not None:
                 self._backend.bell.ring(pool)
         except EngineDead:
             # Its lease runs out, and so it counts as lost: it may be what the engine died of.
@@ -170,7 +170,7 @@ class Worker:
             raise
 
     def _failed(self, attempt: Attempt, error: StagewaveError) -> str:
-        self._backend.jobs.fail(attempt.claim, error)
+        self._backend.claims.fail(attempt.claim, error)
         return error.code.code
 
     def _drop_leftovers(self, claim: Claim) -> None:
@@ -179,7 +179,7 @@ class Worker:
         status = self._backend.jobs.status(job_id)
         if status is not None and (not status.terminal or status is Status.SUCCEEDED):
             return
-        self._backend.jobs.drop_streams(job_id)
+        self._backend.streams.drop(job_id)
         try:
             if status is None:
                 remove_objects(self._backend.objects, job_id)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import grapheme
 import sentencex
 
+from stage_pipeline.languages import base_language
 from stage_pipeline.long_form.piece import Piece
 from stage_pipeline.long_form.scripts import in_word, letters
 
@@ -83,7 +84,7 @@ def _piece(text: str, units: list[_Unit]) -> Iterator[Piece]:
 
 
 def _units(text: str, longest_chars: int, language: str | None) -> Iterator[_Unit]:
-    code = (language or _DEFAULT_LANGUAGE).replace("_", "-").split("-")[0].lower()
+    code = base_language(language) or _DEFAULT_LANGUAGE
     for start, stop in _paragraphs(text):
         at = end = start
         said = text[start:stop].rstrip()

@@ -162,7 +162,7 @@ def _rate(system: System, jobs: int, what: str, body: dict[str, object]) -> floa
 
 
 def _ended(system: System) -> int:
-    counts = system.backend.jobs.count_by_status()
+    counts = system.backend.counts.by_status()
     return counts["succeeded"] + counts["failed"]
 
 

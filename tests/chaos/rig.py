@@ -219,7 +219,7 @@ class Rig:
             broker._environ |= wrong
             self.kill("broker")
             self.wait_until(lambda: broker.exit_code() is None, "the broker runs again")
-            self.backend.jobs.count_by_status()  # waits until it answers
+            self.backend.counts.by_status()  # waits until it answers
         self.receiver.clock_is_wrong = True
         self.clocks.shift_broker(seconds)
         return True
@@ -258,7 +258,7 @@ class Rig:
         return {child.name: child.pid for child in list(self._supervisor._children) if child.pid}
 
     def _running(self) -> int:
-        return self.backend.jobs.count_by_status()[Status.RUNNING]
+        return self.backend.counts.by_status()[Status.RUNNING]
 
     def client(self) -> Client:
         return Client(self.url)

@@ -34,7 +34,7 @@ from workers.worker import Worker
 
 settings = load_settings(os.environ)
 backend = connect_backend(settings)
-keeper = LeaseKeeper(backend.jobs, 0.2)
+keeper = LeaseKeeper(backend.claims, 0.2)
 spool = Spool(settings.home, settings.disk_floor_bytes)
 record = PoolWorker("w", "thinker.noop", "thinker", "noop", concurrency=2, pid=os.getpid())
 runner = FetchRunner(backend, spool, Breaker(backend.objects))

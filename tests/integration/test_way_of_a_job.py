@@ -250,7 +250,7 @@ def test_a_stopping_worker_hands_its_job_back_unharmed(running: System) -> None:
     began = time.monotonic()
     assert running.stop("thinker") == 0
     assert time.monotonic() - began < 6
-    assert running.backend.jobs.queue_depths(["thinker.noop"]) == {"thinker.noop": 1}
+    assert running.backend.counts.queue_depths(["thinker.noop"]) == {"thinker.noop": 1}
     running.start("thinker")
     done = running.wait_success(job.id)
     assert len(samples(running.audio(done))) == SAMPLES_A_TOKEN * 500

@@ -14,17 +14,9 @@
 -- Returns {'made'}, {'known', id}, {'mismatch'}, or {'missing'} or {'going'} of the batch to take up.
 local id, digest, taken_up, only = ARGV[1], ARGV[2], ARGV[8], ARGV[9]
 local key = K.batch .. id
-if digest ~= '' then
-  local known = redis.call('HMGET', K.idempotency .. digest, 'batch_id', 'fingerprint')
-  if known[1] then
-    if known[2] ~= ARGV[3] then
-      return {'mismatch'}
-    end
-    return {'known', known[1]}
-  end
-end
-if redis.call('EXISTS', key) == 1 then
-  return {'known', id}
+local before = made_before(digest, 'batch_id', ARGV[3], key, id)
+if before then
+  return before
 end
 if taken_up ~= '' then
   local old = K.batch .. taken_up
@@ -44,10 +36,7 @@ if taken_up ~= '' then
     redis.call('PERSIST', key .. ':passed')
   end
 end
-if digest ~= '' then
-  redis.call('HSET', K.idempotency .. digest, 'batch_id', id, 'fingerprint', ARGV[3])
-  redis.call('PEXPIRE', K.idempotency .. digest, ARGV[4])
-end
+keep_key(digest, 'batch_id', id, ARGV[3], ARGV[4])
 redis.call('HSET', key, 'id', id, 'spec', ARGV[5], 'status', 'validating', 'created_ms', now_ms(),
   'input_bytes', ARGV[6], 'total', 0, 'line', 0, 'offset', 0, 'written_line', 0, 'jobs', 0, 'running', 0,
   'succeeded', 0, 'failed', 0, 'canceled', 0, 'faulty', 0, 'tenth', 0)

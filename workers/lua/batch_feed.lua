@@ -1,7 +1,7 @@
 -- Make the jobs of the next lines of a batch, and move on past them, in one step: so each line is one job or
 -- one error, whoever dies when, and however often this is called.
 -- ARGV: id, lines read before, lines read now, bytes read now, '1' when that is all, the lines (JSON): each
--- one of {line, to} that ask for nothing, {line, error, settled}, and {line, job, type, stage, deadline_ms,
+-- one of {line, to} that ask for nothing, {line, error}, and {line, job, type, stage, deadline_ms,
 -- fields, name, duplicate}; `name` is the digest of a custom_id, `duplicate` the error if it is taken.
 -- Returns the pools to ring, one entry a job; or false when another one was there first.
 local id = ARGV[1]
@@ -32,7 +32,7 @@ for _, entry in ipairs(cjson.decode(ARGV[6])) do
       redis.call('SETBIT', key .. ':done', passed, 1)
     end
   elseif entry.error then
-    refuse(line, entry.error, entry.settled)
+    refuse(line, entry.error)
   elseif entry.name and redis.call('SADD', key .. ':seen', entry.name) == 0 then
     refuse(line, entry.duplicate, true)
   else

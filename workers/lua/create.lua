@@ -3,17 +3,9 @@
 -- Returns {'made', pool}, {'known', id}, {'mismatch'} or {'full', queued, ended in the last minute}.
 local id, digest = ARGV[1], ARGV[2]
 local now = now_ms()
-if digest ~= '' then
-  local known = redis.call('HMGET', K.idempotency .. digest, 'job_id', 'fingerprint')
-  if known[1] then
-    if known[2] ~= ARGV[3] then
-      return {'mismatch'}
-    end
-    return {'known', known[1]}
-  end
-end
-if redis.call('EXISTS', KEYS[1]) == 1 then
-  return {'known', id}
+local before = made_before(digest, 'job_id', ARGV[3], KEYS[1], id)
+if before then
+  return before
 end
 local queued = redis.call('ZCARD', K.index .. 'status:queued')
 if queued >= tonumber(ARGV[5]) then
@@ -23,8 +15,5 @@ if queued >= tonumber(ARGV[5]) then
   end
   return {'full', queued, ended}
 end
-if digest ~= '' then
-  redis.call('HSET', K.idempotency .. digest, 'job_id', id, 'fingerprint', ARGV[3])
-  redis.call('PEXPIRE', K.idempotency .. digest, ARGV[4])
-end
+keep_key(digest, 'job_id', id, ARGV[3], ARGV[4])
 return {'made', put_job(id, ARGV[8], ARGV[6], ARGV[9], tonumber(ARGV[7]), {unpack(ARGV, 10)}, now)}

@@ -49,6 +49,31 @@ local function owe_webhook(id, event, now)
   owe(K.job .. id, id, event, '', now)
 end
 
+-- What an earlier request has made under this Idempotency-Key (`digest`, '' without one), or this same request
+-- whose answer was lost: {'known', id}, or {'mismatch'} when it asked for something else. `field`: what holds
+-- the id; `key`: the record to be made.
+local function made_before(digest, field, fingerprint, key, id)
+  if digest ~= '' then
+    local known = redis.call('HMGET', K.idempotency .. digest, field, 'fingerprint')
+    if known[1] then
+      if known[2] ~= fingerprint then
+        return {'mismatch'}
+      end
+      return {'known', known[1]}
+    end
+  end
+  if redis.call('EXISTS', key) == 1 then
+    return {'known', id}
+  end
+end
+
+local function keep_key(digest, field, id, fingerprint, ttl_ms)
+  if digest ~= '' then
+    redis.call('HSET', K.idempotency .. digest, field, id, 'fingerprint', fingerprint)
+    redis.call('PEXPIRE', K.idempotency .. digest, ttl_ms)
+  end
+end
+
 local function set_status(id, from, to)
   redis.call('HSET', K.job .. id, 'status', to)
   redis.call('ZREM', K.index .. 'status:' .. from, id)

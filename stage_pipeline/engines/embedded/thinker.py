@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from stage_pipeline.engines.aborts import Aborts
 from stage_pipeline.engines.embedded.clauses import cut_clauses
 from stage_pipeline.engines.embedded.model_files import whisper_folder
 from stage_pipeline.engines.embedded.phonemes import Phonemizer
@@ -14,6 +15,7 @@ from stage_pipeline.engines.embedded.text import spoken_text
 from stage_pipeline.engines.embedded.text.letters import has_letters, has_speakable
 from stage_pipeline.engines.embedded.tokens import CHUNK_POLICY, END, PAD, TOKENS_PER_S
 from stage_pipeline.errors import ErrorCode, StagewaveError
+from stage_pipeline.languages import base_language
 from stage_pipeline.stages import (
     THINKER_RATE_HZ,
     Float32Wave,
@@ -57,26 +59,21 @@ class EmbeddedThinker:
         self._phonemizer = Phonemizer()
         self._longest = int(audio_out_s * TOKENS_PER_S)
         self._sampling = sampling
-        self._running: dict[str, threading.Event] = {}
+        self._aborts = Aborts()
 
     def generate(self, request: GenerateRequest) -> Iterator[ThinkerDelta]:
         """As ``Thinker.generate``. A ``max_tokens`` in the sampling parameters limits the audio tokens."""
-        stop = threading.Event()
-        self._running[request.request_id] = stop
-        return self._until(stop, request)
+        return self._until(self._aborts.begin(request.request_id), request)
 
     def abort(self, request_id: str) -> None:
-        stop = self._running.get(request_id)
-        if stop is not None:
-            stop.set()
+        self._aborts.abort(request_id)
 
     def warm_up(self) -> None:
         self._phonemizer.warm_up()
         self._recogniser.warm_up()
 
     def close(self) -> None:
-        for stop in list(self._running.values()):
-            stop.set()
+        self._aborts.abort_all()
 
     def _until(self, stop: threading.Event, request: GenerateRequest) -> Iterator[ThinkerDelta]:
         try:
@@ -86,8 +83,7 @@ class EmbeddedThinker:
             while not stop.is_set() and (delta := next(deltas, None)) is not None and not stop.is_set():
                 yield delta
         finally:
-            if self._running.get(request.request_id) is stop:
-                del self._running[request.request_id]
+            self._aborts.end(request.request_id, stop)
 
     def _deltas(self, request: GenerateRequest) -> Iterator[ThinkerDelta]:
         match request.task:
@@ -101,7 +97,7 @@ class EmbeddedThinker:
     # Text to speech
 
     def _speak(self, request: GenerateRequest) -> Iterator[ThinkerDelta]:
-        language = _base_language(request.language)
+        language = base_language(request.language)
         if language not in (None, VOICE_LANGUAGE):
             raise _unsupported("language", "the voice speaks English (en) only")
         if has_letters(request.text) and not has_speakable(request.text):
@@ -223,7 +219,7 @@ class EmbeddedThinker:
 
     def _language(self, request: GenerateRequest, audio: Float32Wave) -> str | None:
         """The language of the speech; None if nothing is spoken."""
-        asked = _base_language(request.language)
+        asked = base_language(request.language)
         if asked is not None:
             if asked not in self._recogniser.languages:
                 raise _unsupported(
@@ -242,7 +238,7 @@ class EmbeddedThinker:
 
 
 def _target(request: GenerateRequest) -> str | None:
-    target = _base_language(request.target_language)
+    target = base_language(request.target_language)
     if target not in (None, VOICE_LANGUAGE):
         raise _unsupported("target_language", "speech is translated into English (en) only")
     return target
@@ -311,11 +307,6 @@ def _audio(request: GenerateRequest) -> Float32Wave:
     if request.audio is None or not len(request.audio):
         raise StagewaveError(ErrorCode.AUDIO_EMPTY, "the audio has no samples", field="audio")
     return request.audio
-
-
-def _base_language(code: str | None) -> str | None:
-    """``en`` of ``en-US``."""
-    return None if code is None else code.replace("_", "-").split("-")[0].strip().lower()
 
 
 def _prompt_tokens(audio: Float32Wave) -> int:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from stage_pipeline.chunking import FixedWindows
+from stage_pipeline.engines.aborts import Aborts
 from stage_pipeline.errors import ErrorCode, StagewaveError
 from stage_pipeline.stages import THINKER_RATE_HZ, GenerateRequest, Task, ThinkerDelta, Usage
 
@@ -31,25 +32,20 @@ class NoopThinker:
 
     def __init__(self, longest_text_chars: int | None = None) -> None:
         self.longest_text_chars = longest_text_chars
-        self._running: dict[str, threading.Event] = {}
+        self._aborts = Aborts()
         self._device = threading.Lock()
 
     def generate(self, request: GenerateRequest) -> Iterator[ThinkerDelta]:
-        stop = threading.Event()
-        self._running[request.request_id] = stop
-        return self._until(stop, request)
+        return self._until(self._aborts.begin(request.request_id), request)
 
     def abort(self, request_id: str) -> None:
-        stop = self._running.get(request_id)
-        if stop is not None:
-            stop.set()
+        self._aborts.abort(request_id)
 
     def warm_up(self) -> None:
         """Nothing to load."""
 
     def close(self) -> None:
-        for stop in list(self._running.values()):
-            stop.set()
+        self._aborts.abort_all()
 
     def _hang(self, seconds: float) -> None:
         with self._device:
@@ -62,8 +58,7 @@ class NoopThinker:
                     pass
                 yield delta
         finally:
-            if self._running.get(request.request_id) is stop:
-                del self._running[request.request_id]
+            self._aborts.end(request.request_id, stop)
 
 
 def _deltas(

@@ -26,7 +26,7 @@ from stage_pipeline.stages import Segment
 from stagewave.will import Will
 from workers import keys
 from workers.backend import Backend, connect_backend
-from workers.job_store import Claim
+from workers.claim_store import Claim
 from workers.pool_registry import PoolWorker
 from workers.results import audio_key, transcript_key
 from workers.settings import Settings, load_settings, to_environ
@@ -91,7 +91,7 @@ class Speaking:
 
     def write(self, pcm: bytes) -> None:
         self._writer.write(pcm)
-        self._backend.jobs.first_audio(self.claim)
+        self._backend.claims.first_audio(self.claim)
         self._pcm += pcm
 
     def finish(self) -> None:
@@ -120,7 +120,7 @@ def store_and_succeed(backend: Backend, claim: Claim, pcm: bytes) -> None:
         "audio": audio,
         "audio_key": key,
     }
-    assert backend.jobs.succeed(claim, result, {"audio_tokens": 25, "audio_out_s": duration_s})
+    assert backend.claims.succeed(claim, result, {"audio_tokens": 25, "audio_out_s": duration_s})
 
 
 class Hand:
@@ -133,13 +133,13 @@ class Hand:
         """This job, whatever else is queued."""
         pool = self._backend.jobs.get(job_id).spec.pool(Stage(stage))
         self._backend.client.zadd(keys.ready(pool), {job_id: -1e18}, xx=True)
-        claim = self._backend.jobs.claim(pool, Stage(stage), "by-hand")
+        claim = self._backend.claims.claim(pool, Stage(stage), "by-hand")
         assert claim is not None and claim.job.id == job_id
         return claim
 
     def begin_speaking(self, job_id: str) -> Speaking:
         thinking = self.claim(job_id, "thinker")
-        self._backend.jobs.start_next(thinking, done=True, streamed=True)
+        self._backend.claims.start_next(thinking, done=True, streamed=True)
         return Speaking(self._backend, self.claim(job_id, "token2wav"))
 
     def speak(self, job_id: str) -> None:
@@ -150,7 +150,7 @@ class Hand:
 
     def finish(self, claim: Claim, samples: int) -> None:
         """From a Thinker's claim to the end, with nothing live."""
-        self._backend.jobs.start_next(claim, done=True, streamed=False)
+        self._backend.claims.start_next(claim, done=True, streamed=False)
         speaking = self.claim(claim.job.id, "token2wav")
         store_and_succeed(self._backend, speaking, pcm_tone(samples / RATE_HZ))
 
@@ -164,11 +164,11 @@ class Hand:
         body = to_json(segments, text=text, source_text="", language="en", duration_s=2.0)
         self._backend.objects.put_bytes(key, json.dumps(body).encode(), "application/json")
         result = {"text": text, "language": "en", "finish_reason": "stop", "transcript_key": key}
-        assert self._backend.jobs.succeed(claim, result, {"audio_in_s": 2.0})
+        assert self._backend.claims.succeed(claim, result, {"audio_in_s": 2.0})
 
     def fail(self, claim: Claim, code: ErrorCode, message: str) -> None:
         assert not code.retryable
-        self._backend.jobs.fail(claim, StagewaveError(code, message))
+        self._backend.claims.fail(claim, StagewaveError(code, message))
 
 
 class Wire:

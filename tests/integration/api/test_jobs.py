@@ -168,7 +168,7 @@ def test_a_running_job_can_be_deleted_and_its_worker_changes_nothing_any_more(ap
     job = api.make()
     claim = api.hand.claim(job["id"], "thinker")
     assert api.delete(f"/v1/jobs/{job['id']}").status_code == 204
-    assert api.backend.jobs.renew([claim]) == [0]
+    assert api.backend.claims.renew([claim]) == [0]
     assert problem_of(api.get(f"/v1/jobs/{job['id']}")) == (410, "gone")
 
 

@@ -17,8 +17,8 @@ from workers.backend import Backend, connect_backend
 from workers.batch import Batch, BatchSpec, BatchStatus, line_job_id, new_batch_id
 from workers.batch_feeder import BatchFeeder
 from workers.batch_output import parts_prefix, read_output
+from workers.idempotency import Idempotency
 from workers.job import AudioSource, JobSpec, WebhookTarget, new_job_id
-from workers.job_store import Idempotency
 from workers.pool_registry import PoolWorker
 from workers.settings import Settings
 from workers.states import Stage
@@ -62,15 +62,15 @@ class Bench:
         """End jobs that are ready, and give their lines; those in ``fail`` end badly."""
         lines = []
         while (
-            len(lines) < most and (claim := self.backend.jobs.claim(POOL, Stage.THINKER, "w")) is not None
+            len(lines) < most and (claim := self.backend.claims.claim(POOL, Stage.THINKER, "w")) is not None
         ):
             assert claim.job.spec.line is not None
             lines.append(claim.job.spec.line.number)
             if lines[-1] in fail:
-                self.backend.jobs.fail(claim, StagewaveError(ErrorCode.NOT_AUDIO, "this is no audio"))
+                self.backend.claims.fail(claim, StagewaveError(ErrorCode.NOT_AUDIO, "this is no audio"))
             else:
                 said = {"text": f"heard {lines[-1]}", "language": "en", "finish_reason": "stop"}
-                self.backend.jobs.succeed(claim, said, {"audio_in_s": 1.5, "text_tokens": 2})
+                self.backend.claims.succeed(claim, said, {"audio_in_s": 1.5, "text_tokens": 2})
         return lines
 
     def run(self, batch_id: str, **how: object) -> Batch:
@@ -229,9 +229,9 @@ def test_two_batches_share_the_window_and_take_turns(bench: Bench) -> None:
     assert bench.get(one).outstanding == bench.get(two).outstanding == 16
     done = {one: 0, two: 0}
     for _ in range(6):
-        while (claim := bench.backend.jobs.claim(POOL, Stage.THINKER, "w")) is not None:
+        while (claim := bench.backend.claims.claim(POOL, Stage.THINKER, "w")) is not None:
             done[claim.job.spec.batch_id] += 1
-            bench.backend.jobs.succeed(claim, {"text": ""}, {})
+            bench.backend.claims.succeed(claim, {"text": ""}, {})
         bench.tick()
     assert done[one] == done[two] > 60
 
@@ -241,18 +241,18 @@ def test_jobs_of_batches_stand_behind_all_others(bench: Bench) -> None:
     bench.tick(2)
     assert bench.get(batch_id).outstanding == 20
     live = bench.backend.jobs.create(new_job_id(), live_spec(priority=-10))[0]
-    claim = bench.backend.jobs.claim(POOL, Stage.THINKER, "w", live_only=True)
+    claim = bench.backend.claims.claim(POOL, Stage.THINKER, "w", live_only=True)
     assert claim is not None and claim.job.id == live.id
-    assert bench.backend.jobs.claim(POOL, Stage.THINKER, "w", live_only=True) is None
-    assert bench.backend.jobs.batch_depths([POOL]) == {POOL: 20}
-    assert bench.backend.jobs.live_depths([POOL]) == {POOL: 0}
+    assert bench.backend.claims.claim(POOL, Stage.THINKER, "w", live_only=True) is None
+    assert bench.backend.counts.batch_depths([POOL]) == {POOL: 20}
+    assert bench.backend.counts.live_depths([POOL]) == {POOL: 0}
 
 
 def test_short_inputs_stand_together(bench: Bench) -> None:
     texts = ["word " * n for n in (9, 1, 7, 2, 8)]
     bench.make(b"\n".join(json.dumps({"type": "tts", "text": text}).encode() for text in texts))
     bench.tick(2)
-    claims = [bench.backend.jobs.claim(POOL, Stage.THINKER, "w") for _ in texts]
+    claims = [bench.backend.claims.claim(POOL, Stage.THINKER, "w") for _ in texts]
     assert [len(claim.job.spec.text) for claim in claims if claim] == [5, 10, 35, 40, 45]
 
 
@@ -262,15 +262,24 @@ def test_the_output_grows_while_the_batch_runs_and_waits_for_the_line_before(ben
     bench.work(most=6)
     bench.tick()
     assert bench.numbers(batch_id) == [1, 3, 5, 7, 9, 11]
-    slow = bench.backend.jobs.claim(POOL, Stage.THINKER, "w")
+    slow = bench.backend.claims.claim(POOL, Stage.THINKER, "w")
     bench.work()
     bench.tick()
     assert bench.numbers(batch_id) == [1, 3, 5, 7, 9, 11]
     assert slow is not None
-    bench.backend.jobs.succeed(slow, {"text": ""}, {})
+    bench.backend.claims.succeed(slow, {"text": ""}, {})
     bench.tick()
     assert bench.numbers(batch_id) == list(range(1, 40, 2))
     assert bench.run(batch_id).status is BatchStatus.COMPLETED
+
+
+def test_while_a_batch_runs_its_rate_is_that_of_late(bench: Bench) -> None:
+    batch_id = bench.make(file_of(10))
+    bench.tick(3)
+    bench.work(most=6)
+    bench.tick(2)
+    record = bench.get(batch_id).public()
+    assert (record["status"], record["rate_per_s"], record["eta_s"]) == ("in_progress", 0.1, 40.0)
 
 
 def test_a_reader_in_the_middle_of_the_parts_reads_on_when_they_are_joined(bench: Bench) -> None:
@@ -292,13 +301,13 @@ def test_cancel_keeps_what_is_done_and_a_new_batch_takes_up_the_rest(bench: Benc
     batch_id = bench.make(file_of(80))
     bench.tick(2)
     bench.work(most=10, fail=(3,))
-    running = bench.backend.jobs.claim(POOL, Stage.THINKER, "w")
+    running = bench.backend.claims.claim(POOL, Stage.THINKER, "w")
     assert running is not None
     assert bench.backend.batches.cancel(batch_id).status is BatchStatus.CANCELLING
     batch = bench.run(batch_id)
     assert batch.status is BatchStatus.CANCELLED
     assert (batch.total, batch.succeeded, batch.failed, batch.canceled) == (80, 9, 1, 70)
-    assert not bench.backend.jobs.succeed(running, {"text": ""}, {})
+    assert not bench.backend.claims.succeed(running, {"text": ""}, {})
     assert bench.numbers(batch_id) == [1, 2, *range(4, 11)]
     failures = bench.lines(batch_id, "error")
     assert [f["error"]["code"] for f in failures] == ["not_audio", *["canceled"] * 22]

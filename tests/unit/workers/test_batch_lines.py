@@ -10,17 +10,9 @@ import pytest
 from stage_pipeline.errors import ErrorCode, StagewaveError
 from workers.batch_lines import MAX_LINE_BYTES, Line, LineReader
 from workers.object_store import ObjectStore
-from workers.settings import Settings
 
 KEY = "test/lines"
 MEGABYTE = 1024 * 1024
-
-
-@pytest.fixture
-def objects(settings: Settings) -> Iterator[ObjectStore]:
-    store = ObjectStore(settings)
-    yield store
-    store.delete_prefix("test/")
 
 
 def read(objects: ObjectStore, data: bytes, line: int = 0, offset: int = 0) -> list[Line]:

@@ -10,43 +10,46 @@ import redis
 from stage_pipeline.stages import Task
 from tests.unit.workers.conftest import MakeJob
 from workers import keys
+from workers.claim_store import ClaimStore
 from workers.events import EventLog
 from workers.job_store import JobStore
 from workers.states import Stage
 
 
-def finish(jobs: JobStore) -> None:
-    held = jobs.claim("thinker.noop", Stage.THINKER, "w")
+def finish(claims: ClaimStore) -> None:
+    held = claims.claim("thinker.noop", Stage.THINKER, "w")
     assert held is not None
-    jobs.succeed(held, {}, {})
+    claims.succeed(held, {}, {})
 
 
 def test_a_follower_hears_all_and_stops_at_the_end(
-    jobs: JobStore, make_job: MakeJob, events: EventLog
+    claims: ClaimStore, make_job: MakeJob, events: EventLog
 ) -> None:
     job = make_job(Task.ASR)
     heard: list[str] = []
     follower = threading.Thread(target=lambda: heard.extend(e.name for e in events.follow(job.id) if e))
     follower.start()
     events.append(job.id, "text", {"text": "line one\nline two"})
-    finish(jobs)
+    finish(claims)
     follower.join(timeout=5)
     assert heard == ["status", "text", "status", "stage", "succeeded"]
 
 
 def test_a_follower_resumes_after_the_last_event_it_saw(
-    jobs: JobStore, make_job: MakeJob, events: EventLog
+    claims: ClaimStore, make_job: MakeJob, events: EventLog
 ) -> None:
     job = make_job(Task.ASR)
-    finish(jobs)
+    finish(claims)
     everything = [event for event in events.follow(job.id) if event]
     rest = [event for event in events.follow(job.id, after=everything[1].id) if event]
     assert rest == everything[2:]
 
 
-def test_who_resumes_after_the_end_is_let_go(jobs: JobStore, make_job: MakeJob, events: EventLog) -> None:
+def test_who_resumes_after_the_end_is_let_go(
+    claims: ClaimStore, make_job: MakeJob, events: EventLog
+) -> None:
     job = make_job(Task.ASR)
-    finish(jobs)
+    finish(claims)
     last = events.read(job.id)[-1]
     assert list(events.follow(job.id, after=last.id, heartbeat_s=0.1)) == []
 
@@ -90,18 +93,18 @@ def test_a_late_word_does_not_bring_a_deleted_jobs_events_back(
     assert [event.name for event in events.read(job.id)] == ["canceled"]
 
 
-def test_nothing_is_told_after_the_end(jobs: JobStore, make_job: MakeJob, events: EventLog) -> None:
+def test_nothing_is_told_after_the_end(claims: ClaimStore, make_job: MakeJob, events: EventLog) -> None:
     job = make_job(Task.ASR)
-    finish(jobs)
+    finish(claims)
     events.append(job.id, "progress", {"share": 0.5})
     assert events.read(job.id)[-1].name == "succeeded"
 
 
 def test_waiting_for_the_end_returns_as_it_comes(
-    jobs: JobStore, make_job: MakeJob, events: EventLog
+    claims: ClaimStore, make_job: MakeJob, events: EventLog
 ) -> None:
     job = make_job(Task.ASR)
-    threading.Timer(0.2, finish, args=(jobs,)).start()
+    threading.Timer(0.2, finish, args=(claims,)).start()
     began = time.monotonic()
     events.wait_terminal(job.id, 5)
     assert 0.1 < time.monotonic() - began < 2
@@ -114,10 +117,10 @@ def test_waiting_ends_with_its_time(make_job: MakeJob, events: EventLog) -> None
 
 
 def test_an_end_that_comes_between_two_looks_is_not_missed(
-    jobs: JobStore, make_job: MakeJob, events: EventLog
+    claims: ClaimStore, make_job: MakeJob, events: EventLog
 ) -> None:
     job = make_job(Task.ASR)
     seen = events.read(job.id)[-1].id
-    finish(jobs)
+    finish(claims)
     assert not events._ended_before(job.id, seen)
     assert events._ended_before(job.id, events.read(job.id)[-1].id)

@@ -10,7 +10,6 @@ import sys
 import threading
 import time
 import tracemalloc
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler
@@ -24,13 +23,6 @@ from workers.object_store import PART_BYTES, ObjectStore
 from workers.settings import Settings
 
 MEGABYTE = 1024 * 1024
-
-
-@pytest.fixture
-def objects(settings: Settings) -> Iterator[ObjectStore]:
-    store = ObjectStore(settings)
-    yield store
-    store.delete_prefix("test/")
 
 
 def read(objects: ObjectStore, key: str, range: tuple[int, int] | None = None) -> bytes:

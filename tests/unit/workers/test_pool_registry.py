@@ -33,7 +33,8 @@ def test_a_worker_of_this_machine_whose_process_is_gone_is_signed_off(pools: Poo
     for record in (worker("lives"), worker("died", gone), replace(worker("elsewhere", gone), host="other")):
         pools.beat(record)
     pools.forget_dead()
-    assert {record.worker_id for record in pools.workers()} == {"lives", "elsewhere"}
+    left = {record.worker_id for record in pools.workers()}  # others' tests leave workers there too
+    assert left & {"lives", "died", "elsewhere"} == {"lives", "elsewhere"}
 
 
 def test_a_pool_was_last_ready_when_a_worker_of_it_was(pools: PoolRegistry) -> None:

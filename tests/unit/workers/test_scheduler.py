@@ -10,7 +10,8 @@ import redis
 from tests.unit.workers.conftest import MakeJob
 from workers import keys
 from workers.backend import connect_backend
-from workers.job_store import JobStore
+from workers.claim_store import ClaimStore
+from workers.job_upkeep import JobUpkeep
 from workers.scheduler import Scheduler
 from workers.settings import Settings
 from workers.states import Stage
@@ -37,8 +38,8 @@ def scheduler(settings: Settings, clock: Clock, monkeypatch: pytest.MonkeyPatch)
     return made
 
 
-def lose(client: redis.Redis, jobs: JobStore) -> str:
-    held = jobs.claim("thinker.noop", Stage.THINKER, "w")
+def lose(client: redis.Redis, claims: ClaimStore) -> str:
+    held = claims.claim("thinker.noop", Stage.THINKER, "w")
     assert held is not None
     client.zadd(keys.CONTROL_PREFIXES["leases"], {f"{held.job.id}|thinker": 1})
     return held.job.id
@@ -49,21 +50,21 @@ def is_ready(client: redis.Redis, job_id: str) -> bool:
 
 
 def test_a_lost_lease_is_taken_back_at_the_next_step(
-    scheduler: Scheduler, jobs: JobStore, make_job: MakeJob, redis_client: redis.Redis
+    scheduler: Scheduler, claims: ClaimStore, make_job: MakeJob, redis_client: redis.Redis
 ) -> None:
     make_job()
     scheduler.tick()
-    job_id = lose(redis_client, jobs)
+    job_id = lose(redis_client, claims)
     scheduler.tick()
     assert is_ready(redis_client, job_id)
 
 
 def test_after_the_broker_was_away_workers_get_the_time_to_renew(
-    scheduler: Scheduler, clock: Clock, jobs: JobStore, make_job: MakeJob, redis_client: redis.Redis
+    scheduler: Scheduler, clock: Clock, claims: ClaimStore, make_job: MakeJob, redis_client: redis.Redis
 ) -> None:
     make_job()
     scheduler.tick()
-    job_id = lose(redis_client, jobs)
+    job_id = lose(redis_client, claims)
     clock.now += LEASE_S  # in which the broker gave no answer
     for _ in range(3):
         scheduler.tick()
@@ -74,13 +75,13 @@ def test_after_the_broker_was_away_workers_get_the_time_to_renew(
 
 
 def test_a_lease_from_before_the_brokers_clock_was_set_back_runs_out_within_a_minute(
-    jobs: JobStore, make_job: MakeJob, redis_client: redis.Redis
+    claims: ClaimStore, upkeep: JobUpkeep, make_job: MakeJob, redis_client: redis.Redis
 ) -> None:
     make_job()
-    job_id = lose(redis_client, jobs)
+    job_id = lose(redis_client, claims)
     leases = keys.CONTROL_PREFIXES["leases"]
     now_ms = redis_client.time()[0] * 1000
     redis_client.zadd(leases, {f"{job_id}|thinker": now_ms + 5 * 3_600_000})
-    jobs.reap()
+    upkeep.reap()
     left_ms = (redis_client.zscore(leases, f"{job_id}|thinker") or 0) - now_ms
     assert left_ms <= 62_000

@@ -89,7 +89,7 @@ def submit(backend: Backend, task: Task, audio: bytes | None = None, **options: 
 
 
 def attempt_of(backend: Backend) -> Attempt:
-    claim = backend.jobs.claim(pool_of(Stage.THINKER, "noop"), Stage.THINKER, "worker")
+    claim = backend.claims.claim(pool_of(Stage.THINKER, "noop"), Stage.THINKER, "worker")
     assert claim
     return Attempt(claim)
 
@@ -103,7 +103,7 @@ def run_twice(backend: Backend, broken: NoopThinker, whole: NoopThinker) -> None
     first = attempt_of(backend)
     with pytest.raises(StagewaveError):
         run(backend, broken, first)
-    backend.jobs.release(first.claim)
+    backend.claims.release(first.claim)
     run(backend, whole, attempt_of(backend))
 
 

@@ -13,6 +13,7 @@ from stage_pipeline.engines.step_audio2.thinker.vocabulary import (
     Vocabulary,
 )
 from stage_pipeline.errors import ErrorCode, StagewaveError
+from stage_pipeline.languages import base_language
 from stage_pipeline.stages import GenerateRequest, Task
 
 
@@ -164,13 +165,13 @@ def _default_system(request: GenerateRequest, dialect: str, target: str | None) 
             return _TRANSLATE.format(language=_LANGUAGES[target]) if target else _TRANSCRIBE
         case Task.S2ST:
             # Unasked, into English; English itself into Chinese.
-            heard = _base(request.language)
+            heard = base_language(request.language)
             target = target or ("zh" if heard == "en" else "en")
             return _SPEAK_TRANSLATED.format(language=_LANGUAGES[target])
 
 
 def _language(code: str | None, field: str) -> str | None:
-    base = _base(code)
+    base = base_language(code)
     if base is not None and base not in _LANGUAGES:
         raise StagewaveError(
             ErrorCode.LANGUAGE_UNSUPPORTED,
@@ -178,8 +179,3 @@ def _language(code: str | None, field: str) -> str | None:
             field=field,
         )
     return base
-
-
-def _base(code: str | None) -> str | None:
-    """``en`` of ``en-US``."""
-    return None if code is None else code.replace("_", "-").split("-")[0].strip().lower()

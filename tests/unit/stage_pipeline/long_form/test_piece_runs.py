@@ -26,7 +26,7 @@ class Counting(NoopThinker):
     def generate(self, request: GenerateRequest) -> Iterator[ThinkerDelta]:
         deltas = super().generate(request)
         self.began.append(request.request_id)
-        self.most = max(self.most, len(self._running))
+        self.most = max(self.most, self._aborts.running)
         return deltas
 
 
@@ -77,7 +77,7 @@ def test_an_abort_reaches_all_pieces() -> None:
     assert time.monotonic() - began < 2
     assert len(engine.began) == 4
     deadline = time.monotonic() + 2
-    while engine._running:
+    while engine._aborts.running:
         assert time.monotonic() < deadline
 
 
