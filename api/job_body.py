@@ -73,7 +73,7 @@ def read_form(request: Request, settings: Settings) -> tuple[MultiDict[str, str]
         raise _malformed("the multipart body cannot be read") from None
     for name, values in form.lists():
         # What bytes that are no UTF-8 were read as. No text that anybody means has it.
-        if any(_UNREADABLE in text for text in (name, *values)):
+        if any(_UNREADABLE in text for text in (name or "", *values)):  # a part may have no name
             raise _malformed("a field is not UTF-8")
     if _FILE_PART in form:
         raise _malformed("the part needs a filename to be a file", field=_FILE_PART)

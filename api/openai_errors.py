@@ -11,9 +11,12 @@ JsonObject = dict[str, object]
 
 _MODELS = "/v1/models"
 _PREFIXES = ("/v1/audio/", "/v1/chat/", f"{_MODELS}/")
+_SHARED_PREFIXES = ("/v1/files", "/v1/batches")
 _STATUS = {
     ErrorCode.MODEL_UNKNOWN: HTTPStatus.NOT_FOUND,
     ErrorCode.DEADLINE_EXCEEDED: HTTPStatus.SERVICE_UNAVAILABLE,
+    ErrorCode.DISK_FULL: HTTPStatus.SERVICE_UNAVAILABLE,
+    ErrorCode.NOT_ACCEPTABLE: HTTPStatus.BAD_REQUEST,
 }
 _NAMES = {ErrorCode.MODEL_UNKNOWN: "model_not_found", ErrorCode.UNAUTHORIZED: "invalid_api_key"}
 """Codes that clients look for under OpenAI's name. All others are ours."""
@@ -21,6 +24,11 @@ _NAMES = {ErrorCode.MODEL_UNKNOWN: "model_not_found", ErrorCode.UNAUTHORIZED: "i
 
 def is_openai_path(path: str) -> bool:
     return path == _MODELS or path.startswith(_PREFIXES)
+
+
+def is_shared_path(path: str) -> bool:
+    """Whether both OpenAI's clients and ours ask there: errors are problems that the former can read."""
+    return path.startswith(_SHARED_PREFIXES)
 
 
 def openai_status(code: ErrorCode, status: int) -> int:

@@ -12,7 +12,7 @@ from http import HTTPStatus
 from flask import Flask, Response, g, request
 from werkzeug.exceptions import HTTPException
 
-from api.openai_errors import is_openai_path, openai_error, openai_name, openai_status
+from api.openai_errors import is_openai_path, is_shared_path, openai_error, openai_name, openai_status
 from api.request_log import request_facts
 from stage_pipeline.errors import ErrorCode, StagewaveError
 from workers.faults import Fault, InvalidRequest
@@ -70,9 +70,7 @@ def problem(
         status = openai_status(code, status)
         told = openai_error(code, detail, status, field, openai_code)
         response = Response(json.dumps(told, ensure_ascii=False), status, content_type="application/json")
-        # Their clients would try every 409 and every 5xx again.
-        response.headers["x-should-retry"] = "true" if code.retryable else "false"
-        return _finished(response, code, retry_after_s)
+        return _finished(response, code, retry_after_s, openai=True)
     body: dict[str, object] = {
         "type": f"/docs#error-{code.code}",
         "title": title_of(code.code),
@@ -86,12 +84,20 @@ def problem(
         body["field"] = field
     if faults:
         body["errors"] = [{"field": fault.field, "detail": fault.message} for fault in faults]
+    shared = is_shared_path(request.path)
+    if shared:
+        body["message"] = detail
     response = Response(json.dumps(body, ensure_ascii=False), status, content_type=MEDIA_TYPE)
-    return _finished(response, code, retry_after_s)
+    return _finished(response, code, retry_after_s, openai=shared)
 
 
-def _finished(response: Response, code: ErrorCode, retry_after_s: float | None) -> Response:
-    """With the headers that both forms have."""
+def _finished(
+    response: Response, code: ErrorCode, retry_after_s: float | None, *, openai: bool
+) -> Response:
+    """With the headers that both forms have, and what OpenAI's clients look for."""
+    if openai:
+        # They would try every 409 and every 5xx again.
+        response.headers["x-should-retry"] = "true" if code.retryable else "false"
     wait_s = _DEFAULT_RETRY_AFTER_S.get(code) if retry_after_s is None else retry_after_s
     if wait_s is not None:
         response.headers["Retry-After"] = str(max(1, math.ceil(wait_s)))

@@ -190,6 +190,9 @@ class Problem(BaseModel):
     title: str
     status: int
     detail: str
+    message: str | None = Field(
+        default=None, description="`detail` again, of files and batches: OpenAI's clients show it."
+    )
     code: str = Field(description="Stable: act on this.")
     retryable: bool
     request_id: str | None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from stagewave.errors import LocalError
 from stagewave.record import JsonObject
 
 
@@ -42,7 +43,7 @@ class PassedOver:
 Found = Item | Failure | PassedOver
 
 
-class ItemFailed(Exception):
+class ItemFailed(LocalError):
     """An item came to nothing; the others may go on."""
 
     def __init__(self, code: str, message: str, *, retryable: bool = False) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -14,6 +15,19 @@ from stagewave.batch.item import ItemFailed, shown
 from stagewave.errors import DiskFull
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+
+
+def check_folder(out: Path) -> None:
+    """Make the folder of the outputs, and see that it takes any, before anything is asked of a server.
+
+    Raises ``OSError``.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    try:
+        tempfile.TemporaryFile(dir=out).close()
+    except OSError as error:
+        # It names a file that nobody knows.
+        raise OSError(error.errno, error.strerror, str(out)) from error
 
 
 @contextmanager

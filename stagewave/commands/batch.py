@@ -14,6 +14,7 @@ from stagewave import exits
 from stagewave.batch.display import Display, print_summary, summary_of
 from stagewave.batch.failures import NAME, Failures, Form
 from stagewave.batch.item import Found
+from stagewave.batch.outputs import check_folder
 from stagewave.batch.requests import Requests
 from stagewave.batch.runner import Runner
 from stagewave.batch.spoken_files import FailedFiles, SpokenFiles, failed_file
@@ -170,6 +171,7 @@ def run(
     What becomes of them is in output.jsonl and errors.jsonl; failures.jsonl has the lines that failed, to
     be run again. After Ctrl-C the server goes on with the batch, and the same command follows it again.
     """
+    check_folder(out)
     asked = Requests(requests, out, settings)
     tally = Tally()
 
@@ -180,6 +182,8 @@ def run(
             async with Display(Console(stderr=True), "running", tally).shown():
                 made = await asked.follow(client, made, tally)
             await asked.fetch(client, made, tally)
+        for error in (made.record["errors"] or {}).get("data", ()):
+            click.echo(f"the batch failed: {error['message']} ({error['code']})", err=True)
         print_json(made.record) if as_json else print_summary(Console(), tally)
         return exits.OK if made.status == "completed" and not tally.failed else exits.FAILED
 
@@ -214,6 +218,7 @@ def _run(
     from: as long as not all of it is done, it stays as it is."""
     with connect(settings, url, api_key) as client:
         client.jobs_page(limit=1)  # whoever has no server, or no key to it, would rather know at once
+    check_folder(out)
     tally, failures = Tally(), Failures(form)
     display = Display(Console(stderr=True), title, tally)
     runner = Runner(work, items, tally, failures, overwrite=overwrite)

@@ -9,7 +9,8 @@ from typing import NoReturn
 import click
 
 from stagewave.deploy_options import deploy_options
-from workers.settings import Settings, to_environ
+from workers.cannot_start import cannot_start
+from workers.settings import Settings, SettingsError, to_environ
 
 
 @click.command()
@@ -40,7 +41,10 @@ def scheduler(settings: Settings) -> None:
 
 
 def _become(settings: Settings, module: str, *arguments: str) -> NoReturn:
-    settings.require("redis_url", "s3_endpoint")
+    try:
+        settings.require("redis_url", "s3_endpoint")
+    except SettingsError as error:
+        cannot_start(error)
     # The same process goes on as the other program: signals reach it, and its exit code is ours.
     os.execve(  # noqa: S606  # our own module
         sys.executable, [sys.executable, "-m", module, *arguments], {**os.environ, **to_environ(settings)}

@@ -192,6 +192,8 @@ def test_batches_are_listed_newest_first_in_pages(api: Api):
 
 def test_openais_client_runs_a_batch(api: Api):
     client = openai.OpenAI(base_url=f"{api.url}/v1", api_key="none", max_retries=0)
+    with pytest.raises(openai.NotFoundError, match="there is no such batch"):
+        client.batches.retrieve("batch_0")
     line = {"custom_id": "a", "method": "POST", "url": "/v1/audio/speech", "body": {"input": "Hello."}}
     file = client.files.create(file=("x.jsonl", json.dumps(line).encode()), purpose="batch")
     made = client.batches.create(

@@ -218,9 +218,20 @@ def test_what_concerns_all_items_ends_the_run_at_once(served: System, tmp_path: 
     missing = run_batch(served, tmp_path, "asr", "no-such-folder")
     nothing = run_batch(served, tmp_path, "asr")
     bucket = run_batch(served, tmp_path, "asr", "s3://no-such-bucket/a/", "--out", "out")
+    no_folder = run_batch(served, tmp_path, "tts", "a.txt", "--out", "a.txt/out")
 
-    assert [done.returncode for done in (away, missing, nothing, bucket)] == [3, 2, 2, 3]
+    ended = (away, missing, nothing, bucket, no_folder)
+    assert [done.returncode for done in ended] == [3, 2, 2, 3, 2]
     assert "stagewave up" in away.stderr and "no-such-folder" in missing.stderr
+    assert no_folder.stderr == "stagewave: a.txt/out: Not a directory\n"
+
+
+def test_a_batch_that_fails_as_a_whole_says_why(served: System, tmp_path: Path) -> None:
+    (tmp_path / "jobs.jsonl").write_text("\n\n")
+
+    done = run_batch(served, tmp_path, "run", "jobs.jsonl", "--out", "out")
+
+    assert done.returncode == 1 and "there is no line in the file" in done.stderr
 
 
 def test_a_folder_without_recordings_is_no_failure(served: System, tmp_path: Path) -> None:

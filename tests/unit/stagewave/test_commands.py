@@ -77,6 +77,17 @@ def test_submit_looks_for_the_folder_to_save_in_before_it_makes_a_job(tmp_path: 
     assert "there is no such folder to save in" in str(done.exception)
 
 
+@pytest.mark.parametrize("part", [("api",), ("scheduler",), ("worker", "--stage", "io")])
+def test_a_part_without_its_settings_ends_as_one_that_is_not_started_again(
+    part: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("STAGEWAVE_REDIS_URL", raising=False)
+
+    done = run(*part)
+
+    assert (done.exit_code, done.stderr) == (78, "cannot start: STAGEWAVE_REDIS_URL is not set\n")
+
+
 @pytest.mark.parametrize("after_ms", [40, 80, 120, 160, 240])
 def test_a_ctrl_c_while_the_command_starts_is_quiet(after_ms: int) -> None:
     """In the first fifth of a second it printed a traceback."""
