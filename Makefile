@@ -6,6 +6,7 @@ PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11 py
 new_enough = $(shell $(1) -c 'import sys; print("$(1)" if sys.version_info >= (3, 11) else "")' 2>/dev/null)
 
 BIN := $(VENV)/bin
+JOBS ?= 2
 LINTED := stage_pipeline workers api stagewave tests scripts
 
 .PHONY: help demo up test test-goldens lint chaos clean
@@ -19,7 +20,7 @@ help:
 	@echo 'make chaos  break the running system in every way, then with random breaks; prints a table (20 min)'
 	@echo 'make clean  remove $(VENV) and caches (jobs and audio stay in .stagewave)'
 	@echo
-	@echo 'PYTHON=/path/to/python3.12 picks the Python, VENV=folder where it installs.'
+	@echo 'PYTHON=/path/to/python3.12 picks the Python, VENV=folder where it installs, JOBS=2 tests at a time.'
 
 demo: $(VENV)/.installed-base
 	@$(BIN)/stagewave demo
@@ -28,7 +29,7 @@ up: $(VENV)/.installed-base
 	@$(BIN)/stagewave up
 
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
 test-goldens: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest tests/unit/engines/step_audio2/token2wav/goldens

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
@@ -78,7 +78,10 @@ class Containers:
         return self.run(name, command).returncode == 0
 
     def wait_ready(self) -> None:
-        self._processes.until(self._is_ready, "everything is ready")
+        self.wait_until(self._is_ready, "everything is ready")
+
+    def wait_until(self, true: Callable[[], bool], what: str) -> None:
+        self._processes.until(true, what)
 
     def _is_ready(self) -> bool:
         try:
@@ -110,7 +113,7 @@ def test_the_gpu_profile_runs_a_job(containers: Containers) -> None:
     assert set(GPU) < set(in_profile(read_compose(), "gpu"))
     made = containers.run("bucket", SERVICES["bucket"]["entrypoint"])
     assert made.returncode == 0, made.stderr
-    assert not containers.is_healthy("thinker")
+    containers.wait_until(lambda: not containers.is_healthy("thinker"), "nobody is there yet")
     for name in GPU:
         containers.start(name)
     containers.wait_ready()

@@ -131,8 +131,8 @@ def test_a_full_disk_makes_a_typed_error(format: str) -> None:
         for piece in pieces(SAMPLES):
             encoder.write(piece)
         encoder.close()
-    assert caught.value.code is ErrorCode.INTERNAL
-    assert caught.value.message == "the audio could not be encoded"
+    assert caught.value.code is ErrorCode.DISK_FULL
+    assert caught.value.message == "there is no room for the audio"
 
 
 def test_a_folder_that_is_gone_makes_a_typed_error(tmp_path: Path) -> None:

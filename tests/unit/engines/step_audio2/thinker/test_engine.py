@@ -144,6 +144,22 @@ def test_a_caller_that_goes_away_frees_the_engine(thinker):
     wait_idle(thinker)
 
 
+def test_log_mels_are_not_computed_where_everybodys_tokens_come_through(thinker, monkeypatch):
+    from stage_pipeline.engines.step_audio2.thinker import vllm_processor
+
+    piece_mel = vllm_processor.piece_mel
+    threads = []
+
+    def noted(piece):
+        threads.append(threading.current_thread())
+        return piece_mel(piece)
+
+    monkeypatch.setattr(vllm_processor, "piece_mel", noted)
+    made_by(thinker, GenerateRequest("mels", Task.ASR, audio=NOISE, sampling={"max_tokens": 2}))
+    assert threads
+    assert not {thread.name for thread in threads} & {"engine-loop", threading.main_thread().name}
+
+
 def test_an_abort_of_nothing_is_ignored(thinker):
     thinker.abort("nobody")
     assert made_by(thinker, speak("after", count=10))
@@ -186,5 +202,5 @@ def wait_idle(thinker) -> None:
 
 
 def engine_core() -> psutil.Process:
-    (core,) = (child for child in psutil.Process().children() if os.getpgid(child.pid) == child.pid)
+    (core,) = (child for child in psutil.Process().children() if "EngineCore" in " ".join(child.cmdline()))
     return core
