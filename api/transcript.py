@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 from flask import Blueprint, Response
-from pydantic import TypeAdapter
 
 from api.jobs import JOB_ID, find_job
 from api.json_response import json_response
@@ -13,9 +12,8 @@ from api.operation import Answer, Operation, Parameter, describe
 from api.query import choice
 from api.records import Transcript
 from api.services import Services, services
-from stage_pipeline.audio.transcript import to_srt, to_text, to_vtt
+from stage_pipeline.audio.transcript import segments_from_json, to_srt, to_text, to_vtt
 from stage_pipeline.errors import ErrorCode, StagewaveError
-from stage_pipeline.stages import Segment
 from workers.job import Job, JsonObject
 
 blueprint = Blueprint("transcript", __name__, url_prefix="/v1/jobs")
@@ -26,7 +24,6 @@ _MEDIA_TYPES = {
     "vtt": "text/vtt; charset=utf-8",
 }
 _FORMATS = ("json", *_MEDIA_TYPES)
-_SEGMENTS = TypeAdapter(tuple[Segment, ...])
 
 
 @blueprint.get("/<job_id>/transcript")
@@ -62,7 +59,7 @@ def show(job_id: str) -> Response:
     transcript = stored_transcript(having, job)
     if wanted not in _MEDIA_TYPES:
         return json_response(transcript)
-    segments = _SEGMENTS.validate_python(transcript["segments"])
+    segments = segments_from_json(transcript)
     if wanted == "srt":
         body = to_srt(segments)
     elif wanted == "vtt":

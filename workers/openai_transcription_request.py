@@ -6,9 +6,9 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
-from stage_pipeline.audio.transcript import to_srt, to_vtt
+from stage_pipeline.audio.transcript import segments_from_json, to_srt, to_vtt
 from stage_pipeline.deploy import DeployConfig
 from stage_pipeline.stages import Segment
 from workers.job import JsonObject
@@ -16,7 +16,6 @@ from workers.openai_body import UnsupportedValue, model_of, parse_body
 
 TRANSCRIPTION_FIELDS = {"instructions": "prompt"}
 """What fields of a job are called here."""
-_SEGMENTS = TypeAdapter(tuple[Segment, ...])
 _FRAMES_PER_S = 100
 """Of Whisper's spectrogram, which ``seek`` counts in."""
 
@@ -81,7 +80,7 @@ def transcription_body(
     wanted: TranscriptionRequest, transcript: JsonObject, translated: bool
 ) -> JsonObject | str:
     """The answer in the format asked for, made of a job's transcript object."""
-    segments = _SEGMENTS.validate_python(transcript["segments"])
+    segments = segments_from_json(transcript)
     match wanted.response_format:
         case "text":
             return f"{transcript['text']}\n"

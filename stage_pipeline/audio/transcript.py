@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TypedDict
+
+from pydantic import TypeAdapter
 
 from stage_pipeline.stages import Segment, Word
 
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f]")
 _ARROW = re.compile(r"-{2,}>")
 """What stands between a cue's times: inside its text it would make another cue."""
+
+
+_SEGMENTS = TypeAdapter(tuple[Segment, ...])
 
 
 class WordJson(TypedDict):
@@ -85,17 +90,9 @@ def to_json(
     }
 
 
-def segments_from_json(transcript: TranscriptJson) -> tuple[Segment, ...]:
+def segments_from_json(transcript: Mapping[str, object]) -> tuple[Segment, ...]:
     """What ``to_json`` was given."""
-    return tuple(
-        Segment(
-            segment["text"],
-            segment["start_s"],
-            segment["end_s"],
-            tuple(Word(**word) for word in segment["words"]),
-        )
-        for segment in transcript["segments"]
-    )
+    return _SEGMENTS.validate_python(transcript["segments"])
 
 
 def _word_to_json(word: Word) -> WordJson:
