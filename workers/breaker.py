@@ -40,11 +40,26 @@ class Breaker:
             try:
                 return use()
             except StagewaveError as error:
-                if error.code is not ErrorCode.STORE_UNAVAILABLE:
-                    raise
-                if not self._open:
-                    _log.warning("object store away", extra={"job_id": attempt.job.id})
-                self._open, self._probed_at = True, time.monotonic()
+                self._note(error)
+
+    def once(self, use: Callable[[], object]) -> bool:
+        """``use()``, unless the store is away or turns out to be; whether it was done."""
+        if self._open:
+            return False
+        try:
+            use()
+        except StagewaveError as error:
+            self._note(error)
+            return False
+        return True
+
+    def _note(self, error: StagewaveError) -> None:
+        """Opens for a store that is away; raises what is another error."""
+        if error.code is not ErrorCode.STORE_UNAVAILABLE:
+            raise error
+        if not self._open:
+            _log.warning("object store away")
+        self._open, self._probed_at = True, time.monotonic()
 
     def _wait_closed(self, attempt: Attempt) -> None:
         while self._open:

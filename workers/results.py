@@ -19,6 +19,11 @@ def transcript_key(job_id: str, attempt: int) -> str:
     return f"{result_prefix(job_id)}{attempt}.json"
 
 
+def voiced_prefix(job_id: str, begun_by: int) -> str:
+    """Where a long job's sound lies while it is made, of the tokens that this Thinker attempt began."""
+    return f"{result_prefix(job_id)}voiced/{begun_by}/"
+
+
 def result_prefix(job_id: str) -> str:
     return f"results/{job_id}/"
 

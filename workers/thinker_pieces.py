@@ -23,11 +23,11 @@ from workers.token_channel import TokenWriter
 _TIMED_PIECE_S = 25.0
 """The longest piece of a job that keeps its timing, for an engine that hears any length."""
 _NOTHING_IN_IT = {
-    Task.TTS: (ErrorCode.TEXT_EMPTY,),
+    Task.TTS: (ErrorCode.TEXT_EMPTY, ErrorCode.LANGUAGE_UNSUPPORTED),
     Task.ASR: (ErrorCode.AUDIO_EMPTY,),
     Task.S2ST: (ErrorCode.AUDIO_EMPTY, ErrorCode.NO_AUDIO),
 }
-"""What is no failure of one piece among others: somebody only laughed in it."""
+"""What is no failure of one piece among others: somebody only laughed in it, or quoted a foreign poem."""
 _TIMES_AGAIN = 2
 """How often a model that spoke no text is asked again, each time with another seed."""
 

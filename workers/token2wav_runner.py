@@ -29,6 +29,7 @@ from workers.thinker_runner import usage_of
 from workers.token_channel import StreamRestarted
 from workers.token_feed import TokenFeed
 from workers.voice_preparer import VoicePreparer
+from workers.voiced_parts import VoicedParts
 
 _BLOCK_BYTES = 64 * 1024
 _PROGRESS_EVERY_S = 1.0
@@ -71,39 +72,52 @@ class Token2WavRunner:
             (folder / "pcm").open("w+b") as pcm,
         ):
             recording = _Recording(self._backend, attempt, encoder, pcm, resampler, afresh)
-            self._voice(attempt, feed, recording)
+            parts = VoicedParts(
+                self._backend.objects, self._breaker, attempt, feed.begun_by, self._engine.sample_rate
+            )
+            self._voice(attempt, feed, parts, recording)
             recording.close()
             encoder.close()
         attempt.check()
-        self._conclude(attempt, feed.result, recording, path)
+        self._conclude(attempt, feed.result, recording, path, parts)
 
-    def _voice(self, attempt: Attempt, feed: TokenFeed, recording: _Recording) -> None:
+    def _voice(self, attempt: Attempt, feed: TokenFeed, parts: VoicedParts, recording: _Recording) -> None:
         most_samples = int(self._deploy.limits.audio_out_s * self._engine.sample_rate)
-        with closing(self._waves(attempt, feed)) as waves:
+        with closing(self._waves(attempt, feed, parts)) as waves:
             for wave in waves:
                 recording.add(wave[: most_samples - recording.samples])
                 if recording.samples >= most_samples:
                     recording.cut_short = True
                     return
 
-    def _waves(self, attempt: Attempt, feed: TokenFeed) -> Generator[Float32Wave]:
-        """Each piece is an utterance of its own, in the same voice; they are joined to one sound."""
-        joins = Joins(self._engine.sample_rate)
+    def _waves(self, attempt: Attempt, feed: TokenFeed, parts: VoicedParts) -> Generator[Float32Wave]:
+        """All of the sound. Each piece is an utterance of its own, in the same voice; they are joined."""
+        before = 0
+        if attempt.number > 1:
+            for wave in parts.restore():
+                before += len(wave)
+                yield wave
+            feed.skip(parts.pieces)
+        joins = Joins(self._engine.sample_rate, before)
         stream: Token2WavStream | None = None
-        voiced = False
+        voiced = before > 0
         try:
             for part in feed:
                 if stream is None:
                     stream = self._open(attempt)
-                    yield from joins.until(part.at_ms or 0)
+                    yield from map(parts.add, joins.until(part.at_ms or 0))
                 for wave in attempt.steps(stream.feed(part.tokens, part.final)):
                     voiced = voiced or len(wave) > 0
-                    yield joins.add(wave)
-                if part.final:
-                    stream.close()
-                    stream = None
-                    last = part.pause_after_ms is None
-                    yield joins.finish() if last else joins.join(part.pause_after_ms or 0)
+                    yield parts.add(joins.add(wave))
+                if not part.final:
+                    continue
+                stream.close()
+                stream = None
+                if part.pause_after_ms is None:
+                    yield joins.finish()
+                else:
+                    yield parts.add(joins.join(part.pause_after_ms))
+                    parts.end_piece()
         finally:
             if stream is not None:
                 stream.close()
@@ -119,7 +133,14 @@ class Token2WavRunner:
         features = partial(self.voices.features, attempt, voice_id)
         return self._engine.open(voice_id, spec.seed, speed=spec.speed, features=features)
 
-    def _conclude(self, attempt: Attempt, result: ThinkerResult, recording: _Recording, path: Path) -> None:
+    def _conclude(
+        self,
+        attempt: Attempt,
+        result: ThinkerResult,
+        recording: _Recording,
+        path: Path,
+        parts: VoicedParts,
+    ) -> None:
         job, objects = attempt.job, self._backend.objects
         form = AUDIO_FORMATS[job.spec.response_format]
         key = audio_key(job.id, attempt.number, form.extension)
@@ -146,7 +167,7 @@ class Token2WavRunner:
             objects.delete(key)
             return
         self._backend.streams.drop_tokens(job.id)
-        if attempt.number > 1 or job.attempts.get(Stage.THINKER, 1) > 1:
+        if parts.any or attempt.number > 1 or job.attempts.get(Stage.THINKER, 1) > 1:
             remove_other_attempts(objects, job.id, {key, result.transcript_key or ""})
 
 

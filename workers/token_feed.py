@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -24,45 +25,61 @@ class Feed:
 
 
 class TokenFeed:
-    """One attempt's. ``result`` is there when all has been fed."""
+    """One attempt's. ``result`` is there when all has been fed. Raises ``StreamRestarted`` when the Thinker
+    began anew."""
 
     def __init__(self, backend: Backend, attempt: Attempt, policy: ChunkPolicy) -> None:
-        self._backend = backend
-        self._attempt = attempt
+        """Waits for the first tokens."""
         self._policy = policy
+        self._streamed = attempt.job.streamed
+        chunks = _followed(backend, attempt) if self._streamed else _all(backend, attempt)
+        first = next(chunks)
+        self.begun_by = first.attempt
+        """The Thinker's attempt that began these tokens."""
+        self._chunks = itertools.chain([first], chunks)
         self.result = ThinkerResult()
 
-    def __iter__(self) -> Iterator[Feed]:
-        """Raises ``StreamRestarted`` when the Thinker began anew. A piece without tokens is left out."""
-        return self._followed() if self._attempt.job.streamed else self._whole()
+    def skip(self, pieces: int) -> None:
+        """Leave out so many pieces, before any is fed; those without tokens do not count."""
+        made = False
+        while pieces:
+            chunk = next(self._chunks)
+            made = made or bool(chunk.tokens)
+            if made and _ends(chunk):
+                pieces, made = pieces - 1, False
 
-    def _followed(self) -> Iterator[Feed]:
+    def __iter__(self) -> Iterator[Feed]:
+        """A piece without tokens is left out."""
         history: list[int] = []
         consumed = 0
-        for chunk in self._backend.tokens.follow(self._attempt.job.id):
-            self._attempt.check()
-            if chunk is None:
-                continue
+        for chunk in self._chunks:
             history.extend(chunk.tokens)
             self.result = chunk.result or self.result
             ends = _ends(chunk)
+            if not self._streamed:
+                if history and ends:
+                    yield _feed(history, chunk, final=True)
+                    history = []
+                continue
             while history and (window := self._policy.next_window(history, consumed, ends)):
                 consumed = window.consumed
                 yield _feed(history[window.start : window.stop], chunk, final=window.final)
                 if window.final:
                     history, consumed = [], 0
 
-    def _whole(self) -> Iterator[Feed]:
-        chunks = self._backend.tokens.chunks(self._attempt.job.id)
-        if not chunks or chunks[-1].result is None:
-            raise StagewaveError(ErrorCode.INTERNAL, "the audio tokens of this job are incomplete")
-        self.result = chunks[-1].result
-        history: list[int] = []
-        for chunk in chunks:
-            history.extend(chunk.tokens)
-            if history and _ends(chunk):
-                yield _feed(history, chunk, final=True)
-                history = []
+
+def _followed(backend: Backend, attempt: Attempt) -> Iterator[TokenChunk]:
+    for chunk in backend.tokens.follow(attempt.job.id):
+        attempt.check()
+        if chunk is not None:
+            yield chunk
+
+
+def _all(backend: Backend, attempt: Attempt) -> Iterator[TokenChunk]:
+    chunks = backend.tokens.chunks(attempt.job.id)
+    if not chunks or not chunks[-1].final:
+        raise StagewaveError(ErrorCode.INTERNAL, "the audio tokens of this job are incomplete")
+    yield from chunks
 
 
 def _ends(chunk: TokenChunk) -> bool:

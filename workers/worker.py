@@ -170,11 +170,13 @@ class Worker:
             raise
 
     def _failed(self, attempt: Attempt, error: StagewaveError) -> str:
-        self._backend.claims.fail(attempt.claim, error)
+        ended = self._backend.claims.fail(attempt.claim, error)
+        if ended and attempt.claim.stage is Stage.TOKEN2WAV:
+            self._drop_leftovers(attempt.claim)
         return error.code.code
 
     def _drop_leftovers(self, claim: Claim) -> None:
-        """Of a job that was canceled or deleted, what this attempt has made a moment too late."""
+        """Of a job that ended without a result, or was deleted, what its attempts have made."""
         job_id = claim.job.id
         status = self._backend.jobs.status(job_id)
         if status is not None and (not status.terminal or status is Status.SUCCEEDED):

@@ -15,13 +15,14 @@ class Joins:
     """Takes one job's waves as they come, and holds the last five milliseconds back, which fade out should
     an utterance end there. The first begins, and the last ends, as it was voiced."""
 
-    def __init__(self, rate_hz: int) -> None:
+    def __init__(self, rate_hz: int, given: int = 0) -> None:
+        """``given``: samples that were played before, to the end of a pause."""
         self._rate_hz = rate_hz
         self._ramp = np.linspace(0.0, 1.0, round(_FADE_S * rate_hz), dtype=np.float32)
         self._held = _NOTHING
-        self._risen = len(self._ramp)
+        self._risen = 0 if given else len(self._ramp)
         """How much of the ramp up is done."""
-        self._given = 0
+        self._given = given
 
     def until(self, at_ms: int) -> Iterator[Float32Wave]:
         """Silence up to a place in the whole, before an utterance; none if that is past."""

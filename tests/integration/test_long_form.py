@@ -14,6 +14,7 @@ from stage_pipeline.engines.noop.token2wav import tone
 from stage_pipeline.long_form.joins import Joins
 from stage_pipeline.stages import Float32Wave, Task
 from tests.integration.conftest import NOOP_CONFIG, System
+from workers.results import voiced_prefix
 from workers.settings import Settings
 
 RATE_HZ = 24_000
@@ -71,6 +72,23 @@ def test_a_long_job_goes_on_where_its_worker_died(running: System) -> None:
     running.start("thinker")
     np.testing.assert_allclose(sound(running, job.id), expected(), atol=1e-4)
     assert running.job(job.id).attempts == {"thinker": 2, "token2wav": 1}
+
+
+@pytest.mark.parametrize("mode", ["sequential", "async_chunk"])
+def test_a_voice_goes_on_where_its_worker_died(running: System, mode: str) -> None:
+    text = " ".join(f"The sentence with the number {n} has tokens=200." for n in range(8))
+    job = running.submit(text=text, voice="slow", mode=mode)
+    voiced = voiced_prefix(job.id, begun_by=1)
+    running.wait_until(lambda: any(running.backend.objects.list(voiced)), "half a minute is kept")
+    running.kill("token2wav")
+    running.start("token2wav")
+    joins, parts = Joins(RATE_HZ), []
+    for number in range(8):
+        parts += [joins.add(tone(token, token)) for token in range(200)]
+        parts.append(joins.join(200) if number < 7 else joins.finish())
+    np.testing.assert_allclose(sound(running, job.id), np.concatenate(parts), atol=1e-4)
+    assert running.job(job.id).attempts == {"thinker": 1, "token2wav": 2}
+    assert not any(running.backend.objects.list(voiced))
 
 
 def test_dubbed_speech_stands_where_it_stood(running: System) -> None:

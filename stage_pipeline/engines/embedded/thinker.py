@@ -47,7 +47,8 @@ class EmbeddedThinker:
 
     resumes_from_tokens = True
     chunk_policy = CHUNK_POLICY
-    longest_text_chars = None
+    # It could speak any text at once; but a lost worker may cost a piece.
+    longest_text_chars = 1200
     # Whisper's window is 30 seconds: what is longer would be cut again, and anywhere.
     longest_audio_s = 28.0
 
