@@ -137,11 +137,14 @@ class Account:
         return (at.piece.start + of_piece * (at.piece.stop - at.piece.start)) / max(at.total, 1)
 
     def _placed(self, segment: Segment) -> Segment:
-        """With its times in the whole recording, where they never run backwards."""
-        offset_s = self._now.piece.start / THINKER_RATE_HZ
+        """With its times in the whole recording, where they never run backwards; and not in the silence
+        before the speech, where it is known when that begins."""
+        piece = self._now.piece
+        offset_s = piece.start / THINKER_RATE_HZ
+        earliest_s = max(self._end_s, (piece.at_ms or 0) / 1000)
 
         def moved(time_s: float) -> float:
-            return max(round(time_s + offset_s, 3), self._end_s)
+            return max(round(time_s + offset_s, 3), earliest_s)
 
         words = tuple(
             replace(word, start_s=moved(word.start_s), end_s=moved(word.end_s)) for word in segment.words

@@ -24,8 +24,13 @@ _LEAST_SPEECH = round(0.15 * _FRAMES_A_S)
 _MARGIN = round(0.3 * _FRAMES_A_S)
 # A longer silence is in no piece.
 _LONGEST_SILENCE = round(5 * _FRAMES_A_S)
-# Parts what is spoken at one place in time from what is spoken at another.
-_TIMED_SILENCE = round(0.5 * _FRAMES_A_S)
+# Parts what is spoken at one place in time from what is spoken at another: half a second, of which the
+# network takes up to two frames for speech.
+_TIMED_SILENCE = round(0.5 * _FRAMES_A_S) - 2
+# Where in the margin speech begins: after the last two of these that are fainter than -26 dB of what
+# follows, or than twice the faintest, which is the noise in a room.
+_LOOK = THINKER_RATE_HZ // 100
+_FAINT, _NOISE = 0.05, 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,20 +65,20 @@ def cut_speech(
     last_stop = 0
     for stretch in stretches:
         while held:
-            if stretch.start - held[-1].stop > longest_silence:
+            if stretch.start - held[-1].stop >= longest_silence:
                 count = len(held)
             elif stretch.stop - held[0].start > most:
                 count = _best_cut([*held, stretch], most)
             else:
                 break
             following = [*held, stretch][count].start
-            yield _piece(held[:count], last_stop, following, recording.samples, timed=timed)
+            yield _piece(held[:count], last_stop, following, recording, timed=timed)
             last_stop = held[count - 1].stop
             held = held[count:]
         held.append(stretch)
     if held:
         end = -(-recording.samples // FRAME)
-        yield _piece(held, last_stop, end + _MARGIN, recording.samples, timed=timed)
+        yield _piece(held, last_stop, end + _MARGIN, recording, timed=timed)
 
 
 def _best_cut(stretches: list[_Speech], most: int) -> int:
@@ -86,13 +91,29 @@ def _best_cut(stretches: list[_Speech], most: int) -> int:
     return max(silences)[1] if silences else len(stretches) - 1
 
 
-def _piece(stretches: list[_Speech], last_stop: int, following: int, samples: int, *, timed: bool) -> Piece:
+def _piece(
+    stretches: list[_Speech], last_stop: int, following: int, recording: Recording, *, timed: bool
+) -> Piece:
     """With a margin of silence, of which the neighbours get their half."""
     first, last = stretches[0], stretches[-1]
     start = max(first.start - _MARGIN, (last_stop + first.start) // 2)
     stop = min(last.stop + _MARGIN, (last.stop + following) // 2)
-    at_ms = round(first.start * 1000 / _FRAMES_A_S) if timed else None
-    return Piece(start * FRAME, min(stop * FRAME, samples), at_ms=at_ms)
+    at_ms = None
+    if timed:
+        at_ms = _onset(recording, start * FRAME, first.start * FRAME) * 1000 // THINKER_RATE_HZ
+    return Piece(start * FRAME, min(stop * FRAME, recording.samples), at_ms=at_ms)
+
+
+def _onset(recording: Recording, start: int, heard: int) -> int:
+    """The sample where speech begins that the network has heard from ``heard`` on: after a long silence it
+    may take a third of a second to hear it. Not before ``start``; where there is no silence, ``heard``."""
+    wave = recording.read(start, heard + _MARGIN * FRAME)
+    parts = wave[: len(wave) // _LOOK * _LOOK].reshape(-1, _LOOK)
+    level = np.sqrt(np.square(parts, dtype=np.float64).mean(1))
+    quiet = level <= max(level.max() * _FAINT, level.min() * _NOISE)
+    before = (heard - start) // _LOOK
+    last = np.flatnonzero(quiet[:before] & quiet[1 : before + 1])
+    return start + (int(last[-1]) + 2) * _LOOK if len(last) else heard
 
 
 def _speech(recording: Recording, most: int, between: Callable[[], None]) -> Iterator[_Speech]:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import httpx
 import jiwer
+import numpy as np
 import pytest
 import soundfile
 from openai import OpenAI
@@ -17,6 +18,7 @@ from openai import OpenAI
 from stage_pipeline.audio.loudness import LoudnessMeter
 from tests.integration.conftest import System
 from tests.integration.openai.conftest import client_of
+from tests.unit.audio.recordings import READING_HZ, parted, reading, sndfile
 
 TEXT = "Good morning. The train to the coast leaves at nine, and the ferry waits for it."
 BECKETT = "ever tried ever failed no matter try again fail again fail better"
@@ -167,3 +169,52 @@ def test_speech_has_the_loudness_that_was_asked_for(client: OpenAI):
             pcm = client.audio.speech.create(**how, extra_body=extra).content
             heard = LoudnessMeter(24_000).feed(pcm)[-1]
             assert heard == pytest.approx(target, abs=1.0 if streamed else 0.3)
+
+
+CLAUSES = (
+    "it was the best of times it was the worst of times",
+    "it was the epoch of belief",
+    "it was the epoch of incredulity",
+    "it was the spring of hope it was the winter of despair",
+    "in short the period was so far like the present period",
+)
+
+
+@pytest.mark.parametrize(("speed", "late"), [(1.0, ()), (0.7, (1, 4))])
+def test_a_dubbed_recording_is_spoken_at_its_own_times(
+    embedded: System, speed: float, late: tuple[int, ...]
+):
+    source, begins_s = parted(reading(), READING_HZ, (0.5, 1.5, 3.0, 0.5, 2.0))
+    with httpx.Client(base_url=embedded.url, timeout=60) as http:
+        form = {"type": "s2st", "keep_timing": "true", "speed": str(speed)}
+        files = {"file": ("film.wav", sndfile(source, READING_HZ))}
+        made = http.post("/v1/jobs", data=form, files=files).raise_for_status()
+        path = f"/v1/jobs/{made.json()['id']}"
+        while (job := http.get(path, params={"wait": 30}).json())["status"] in ("queued", "running"):
+            pass
+        assert job["status"] == "succeeded", job["error"]
+        audio = http.get(f"{path}/audio").content
+        transcript = http.get(f"{path}/transcript").json()
+        cues = http.get(f"{path}/transcript", params={"format": "srt"}).text
+
+    segments = transcript["segments"]
+    for clause, segment in zip(CLAUSES, segments, strict=True):
+        assert wrong(clause, segment["text"]) <= 0.2
+    starts_s = [segment["start_s"] for segment in segments]
+    assert starts_s == pytest.approx(begins_s, abs=0.05)
+    shown = re.findall(r"^(\d\d):(\d\d):(\d\d),(\d{3}) -->", cues, re.M)
+    assert [int(h) * 3600 + int(m) * 60 + int(s) + int(ms) / 1000 for h, m, s, ms in shown] == starts_s
+
+    heard, rate_hz = soundfile.read(io.BytesIO(audio), dtype="float32")
+    seconds = len(source) / READING_HZ
+    assert len(heard) / rate_hz > seconds - 0.001
+    assert late or len(heard) / rate_hz == pytest.approx(seconds, abs=0.001)
+    loud_s = np.flatnonzero(np.abs(heard) > 0.01) / rate_hz
+    for index in late:  # what was said before it took longer than there was room
+        assert (np.abs(loud_s - begins_s[index]) < 0.02).any()
+    for index in (0, 3) if late else range(5):
+        begin_s = begins_s[index]
+        assert not ((loud_s > begin_s - 0.1) & (loud_s < begin_s - 0.01)).any()
+        # The voice begins with a breath of 30 ms.
+        assert loud_s[loud_s > begin_s][0] < begin_s + 0.09
+    assert transcript["duration_s"] == pytest.approx(seconds, abs=0.001)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import io
 import struct
+from collections.abc import Sequence
 from fractions import Fraction
 from importlib import resources
 
@@ -16,6 +17,10 @@ from stage_pipeline.stages import Float32Wave
 
 RATE_HZ = 16_000
 CLIP_S = 3.0
+READING_HZ = 48_000
+
+# Where in the reading a clause begins and ends, in seconds.
+CLAUSES_S = ((1.20, 4.55), (8.82, 10.30), (10.76, 12.80), (17.57, 20.47), (29.12, 32.24))
 
 WAV_ENCODINGS = ("PCM_U8", "PCM_16", "PCM_24", "PCM_32", "FLOAT", "DOUBLE", "ULAW", "ALAW")
 
@@ -58,6 +63,26 @@ def speech() -> Float32Wave:
     wave, rate_hz = soundfile.read(io.BytesIO(clip.read_bytes()), dtype="float32")
     assert rate_hz == RATE_HZ
     return np.ascontiguousarray(wave[: int(CLIP_S * RATE_HZ)])
+
+
+@functools.cache
+def reading() -> Float32Wave:
+    """44 seconds of a person who reads, float32 mono at ``READING_HZ``."""
+    clip = resources.files("moonshine_voice") / "assets" / "two_cities.wav"
+    wave, rate_hz = soundfile.read(io.BytesIO(clip.read_bytes()), dtype="float32")
+    assert rate_hz == READING_HZ
+    return np.asarray(wave, np.float32)
+
+
+def parted(wave: Float32Wave, rate_hz: int, pauses_s: Sequence[float]) -> tuple[Float32Wave, list[float]]:
+    """Clauses of the reading, ``wave``, with a second of silence before them and so much after each; and
+    when each begins, in seconds."""
+    parts, begins_s = [np.zeros(rate_hz, np.float32)], []
+    for (start_s, stop_s), pause_s in zip(CLAUSES_S, pauses_s, strict=True):
+        begins_s.append(sum(map(len, parts)) / rate_hz)
+        parts.append(wave[round(start_s * rate_hz) : round(stop_s * rate_hz)])
+        parts.append(np.zeros(round(pause_s * rate_hz), np.float32))
+    return np.concatenate(parts), begins_s
 
 
 def sndfile(

@@ -46,6 +46,16 @@ def test_times_are_those_of_the_whole_and_never_run_backwards() -> None:
     assert account.whole().segments[0].end_s == 20.3
 
 
+def test_a_piece_that_has_a_time_of_its_own_has_no_words_before_it() -> None:
+    account = Account(Task.S2ST)
+    account.begin(Piece(10 * SECOND, 15 * SECOND, at_ms=10_300), 40 * SECOND)
+    words = (Word("Ever", 0.1, 0.5, 0.9), Word("tried.", 0.6, 1.1, 0.9))
+    told = account.add(ThinkerDelta(source_text="Ever tried.", segments=(Segment("…", 0.0, 1.2, words),)))
+    (segment,) = told.segments
+    assert (segment.start_s, segment.end_s) == (10.3, 11.2)
+    assert [(word.start_s, word.end_s) for word in segment.words] == [(10.3, 10.5), (10.6, 11.1)]
+
+
 def test_words_without_times_are_a_segment_as_long_as_their_piece() -> None:
     account = Account(Task.S2ST)
     told = heard(account, 10, 25, ThinkerDelta(text="Hallo.", source_text="Hello."))

@@ -15,6 +15,7 @@ from stage_pipeline.long_form.piece import Piece
 from stage_pipeline.long_form.speech_cut import cut_speech
 from stage_pipeline.long_form.speech_detector import FRAME, SpeechDetector
 from stage_pipeline.stages import Float32Wave
+from tests.unit.audio.recordings import CLAUSES_S, parted
 
 RATE_HZ = 16_000
 
@@ -84,6 +85,20 @@ def test_timed_pieces_begin_where_their_speech_does(tmp_path: Path, speech: Floa
     pieces = cut(tmp_path, np.concatenate([silence(3), words, silence(1), words]), timed=True)
     assert [piece.at_ms for piece in pieces] == pytest.approx([3000, 3000 + 7050 + 1000], abs=150)
     assert cut(tmp_path, speech[: 8 * RATE_HZ], timed=True)[0].at_ms is not None
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.001, 0.003])
+@pytest.mark.parametrize("pause_s", [0.5, 1.5, 3.0, 6.0])
+def test_what_half_a_second_of_silence_parts_has_each_its_time(
+    tmp_path: Path, speech: Float32Wave, pause_s: float, noise: float
+) -> None:
+    wave, begins_s = parted(speech, RATE_HZ, [pause_s] * len(CLAUSES_S))
+    hiss = np.random.default_rng(0).standard_normal(len(wave)) * noise
+    pieces = cut(tmp_path, wave + hiss.astype(np.float32), timed=True)
+    assert [piece.at_ms for piece in pieces] == pytest.approx([1000 * at_s for at_s in begins_s], abs=30)
+    # And all of its speech is in it.
+    for piece, begins, (start_s, stop_s) in zip(pieces, begins_s, CLAUSES_S, strict=True):
+        assert piece.start / RATE_HZ < begins and begins + stop_s - start_s < piece.stop / RATE_HZ
 
 
 def music(seconds: int) -> Float32Wave:
