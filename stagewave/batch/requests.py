@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+from codecs import BOM_UTF8
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 from stagewave.batch.bucket import Bucket, split_url
@@ -25,7 +26,8 @@ _KEYS = 100
 
 class Requests:
     """The requests at a path or an ``s3://`` URL, and where what becomes of them goes: ``output.jsonl``,
-    ``errors.jsonl`` and, of a file, ``failures.jsonl`` with the lines that failed."""
+    ``errors.jsonl`` and, of a file, ``failures.jsonl`` with the lines that failed, beside those of earlier
+    files."""
 
     def __init__(self, source: str, out: Path, settings: Settings) -> None:
         """Reads the whole file once. Raises ``WrongInput`` when it is not there."""
@@ -75,21 +77,43 @@ class Requests:
         await self._write("errors.jsonl", errors())
         tally.failures = by_code
         if isinstance(self.source, Path):
-            await asyncio.to_thread(self._keep, self.source, failed)
+            await asyncio.to_thread(self._keep, self.source, failed, batch.status == "completed")
 
     async def _write(self, name: str, lines: AsyncIterator[BatchLine]) -> None:
         with output(self._out / name) as file:
             async for line in lines:
                 file.write(json.dumps(line.record, ensure_ascii=False).encode() + b"\n")
 
-    def _keep(self, source: Path, failed: set[int]) -> None:
-        if not failed:
-            (self._out / NAME).unlink(missing_ok=True)
+    def _keep(self, source: Path, failed: set[int], all_ended: bool) -> None:
+        """Write down the lines that failed, after those that earlier batches have left and this one has not
+        brought to an end."""
+        path = self._out / NAME
+        left = {_digest(line) for line in _lines_of(path) if line.strip()} if path.exists() else set()
+        if left:
+            for number, line in enumerate(_lines_of(source), 1):
+                if all_ended or number in failed:
+                    left.discard(_digest(line))
+        if not left and not failed:
+            path.unlink(missing_ok=True)
             return
-        with source.open("rb") as requests, output(self._out / NAME) as file:
-            for number, line in enumerate(requests, 1):
+        with output(path) as file:
+            if left:
+                file.writelines(line + b"\n" for line in _lines_of(path) if _digest(line) in left)
+            for number, line in enumerate(_lines_of(source), 1):
                 if number in failed:
-                    file.write(line.rstrip(b"\r\n") + b"\n")
+                    file.write(line + b"\n")
+
+
+def _lines_of(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        if file.read(len(BOM_UTF8)) != BOM_UTF8:
+            file.seek(0)
+        for line in file:
+            yield line.rstrip(b"\r\n")
+
+
+def _digest(line: bytes) -> bytes:
+    return hashlib.sha256(line).digest()
 
 
 def _digest_of(source: Path | str, settings: Settings) -> str:

@@ -46,10 +46,12 @@ class Runner:
         while (found := await feed.next()) is not None:
             if isinstance(found, PassedOver):
                 self._tally.passed_over += 1
+                self._failures.settle(found)
             elif isinstance(found, Failure):
                 self._fail(found)
             elif not self._overwrite and found.output.exists():
                 self._tally.skipped += 1
+                self._failures.settle(found)
             else:
                 await self._do(client, found)
 
@@ -59,6 +61,7 @@ class Runner:
         except ItemFailed as failed:
             self._fail(Failure(item.source, failed.code, failed.message, item, failed.retryable))
             return
+        self._failures.settle(item)
         self._tally.done += 1
         self._tally.audio_s += job.usage.get("audio_in_s") or job.usage.get("audio_out_s") or 0.0
 

@@ -29,7 +29,8 @@ class LineFault(Exception):
 
 class Texts:
     """What to speak, and where it goes: a line's ``id`` names its output, else the line's number. Iterate
-    over it as often as need be: no more than a line and the names given out are held."""
+    over it as often as need be: no more than a line and the names given out are held. Iterating raises
+    ``WrongInput`` naming the line that is another command's failure."""
 
     def __init__(self, path: Path, out: Path, extension: str) -> None:
         """Raises ``WrongInput`` for a file that cannot be read at all."""
@@ -61,7 +62,10 @@ class Texts:
 
     def _item(self, source: str, number: int, fields: JsonObject, names: Names) -> Found:
         told = fields.pop(_TOLD, None)
-        if isinstance(told, dict) and "text" not in fields:  # what was no line then is none now
+        if isinstance(told, dict) and "text" not in fields:
+            if "output" in fields:
+                raise WrongInput(f"line {number} of {shown(self._path.name)} is a failure of batch asr")
+            # What was no line then is none now.
             return Failure(
                 str(fields.get("source", source)), str(told.get("code")), str(told.get("message"))
             )

@@ -215,14 +215,15 @@ def _run(
     as_json: bool,
 ) -> int:
     """Run all of it, and tell how it went, also when it ends half way. ``read`` is what the items are read
-    from: as long as not all of it is done, it stays as it is."""
+    from: until all of it has been looked at, it stays as it is."""
     with connect(settings, url, api_key) as client:
         client.jobs_page(limit=1)  # whoever has no server, or no key to it, would rather know at once
     check_folder(out)
-    tally, failures = Tally(), Failures(form)
+    kept = out / NAME
+    fed_back = read is not None and kept.resolve() == read.resolve()
+    tally, failures = Tally(), Failures(form, kept, fed_back=fed_back)
     display = Display(Console(stderr=True), title, tally)
     runner = Runner(work, items, tally, failures, overwrite=overwrite)
-    kept = out / NAME
 
     async def go() -> None:
         async with connect_async(settings, url, api_key, PATIENCE_S) as client:
@@ -231,13 +232,13 @@ def _run(
     try:
         asyncio.run(go())
     except BaseException:
-        if tally.seen and (read is None or kept.resolve() != read.resolve()) and failures.count:
-            failures.keep(kept)
+        if tally.seen and not fed_back:
+            failures.keep()
         click.echo("stopped; the same command goes on from here", err=True)
         raise
     finally:
         print_json(summary_of(tally)) if as_json else print_summary(Console(), tally)
-    failures.keep(kept)
+    failures.keep()
     if failures.count:
         click.echo(f"what failed is in {kept}", err=True)
     return exits.FAILED if failures.count else exits.OK

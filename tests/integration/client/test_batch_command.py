@@ -80,6 +80,18 @@ def test_folders_are_recognised_and_what_cannot_be_is_told(served: System, tmp_p
     assert not (tmp_path / "out/failures.jsonl").exists()
 
 
+def test_a_run_of_other_recordings_keeps_what_failed_before(served: System, tmp_path: Path) -> None:
+    for folder, content in (("one", b""), ("two", b"<html>"), ("three", clip(120))):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / f"{folder}.wav").write_bytes(content)
+
+    ended = [run_batch(served, tmp_path, "asr", name, "--out", "out") for name in ("one", "two", "three")]
+
+    assert [done.returncode for done in ended] == [1, 1, 0]
+    failures = lines_of(tmp_path / "out/failures.jsonl")
+    assert {Path(str(failure["source"])).name for failure in failures} == {"one.wav", "two.wav"}
+
+
 def test_a_bucket_is_recognised(served: System, tmp_path: Path) -> None:
     settings = served.settings
     store = boto3.client(
@@ -205,6 +217,15 @@ def test_a_file_of_requests_is_one_batch_that_the_next_run_finds(
     assert [line["line"] for line in lines_of(out / "output.jsonl")] == [1, 4]
     assert [line["line"] for line in lines_of(out / "errors.jsonl")] == [2, 5]
     assert (out / "failures.jsonl").read_text().splitlines() == wrong
+
+    # When other files are run there
+    (tmp_path / "other.jsonl").write_text("\ufeff" + "\n".join(("{other nonsense", good[0])))
+    (tmp_path / "empty.jsonl").write_text("\n")
+    for name in ("other.jsonl", "empty.jsonl"):
+        assert run_batch(served, tmp_path, "run", name, "--out", "out").returncode == 1
+
+    # Then what failed before is there still, and goes once it is put right
+    assert (out / "failures.jsonl").read_text().splitlines() == [*wrong, "{other nonsense"]
     (out / "failures.jsonl").write_text(good[0])
     fixed = run_batch(served, tmp_path, "run", "out/failures.jsonl", "--out", "out")
     assert fixed.returncode == 0 and not (out / "failures.jsonl").exists()

@@ -119,6 +119,13 @@ def test_what_failed_can_be_fed_back(tmp_path: Path) -> None:
     assert (again[1].source, again[1].code) == ("l.csv:3", "line_unreadable")
 
 
+def test_what_failed_of_another_command_is_refused_and_not_half_read(tmp_path: Path) -> None:
+    line = b'{"source": "/rec/a.wav", "output": "/out/a.srt", "tag": "", "error": {"code": "not_audio"}}'
+
+    with pytest.raises(WrongInput, match=r"line 1 of failures\.jsonl is a failure of batch asr"):
+        read(tmp_path / "failures.jsonl", line)
+
+
 def _written(path: Path, content: bytes) -> Path:
     path.write_bytes(content)
     return path
