@@ -21,6 +21,16 @@ class FileRecord(_Record):
     status: Literal["processed"]
 
 
+class FileList(_Record):
+    """One page, as OpenAI's clients walk them."""
+
+    object: Literal["list"]
+    data: list[FileRecord]
+    first_id: str | None
+    last_id: str | None = Field(description="`after` of the next page.")
+    has_more: bool
+
+
 class DeletedFile(_Record):
     id: str
     object: Literal["file"]

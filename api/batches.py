@@ -61,6 +61,7 @@ _AWAY = {503: "The queue or the object store cannot be reached; `Retry-After` sa
         problems={
             400: "The body is no JSON, or no form, that can be read.",
             404: "There is no such file.",
+            410: "The batch made earlier under this key is gone.",
             413: "The file is too large.",
             415: "The body is neither JSON nor a multipart form.",
             422: "A field is wrong (`field` names it), or the key was used with another request.",
@@ -73,13 +74,15 @@ def create() -> Response:
     wanted, sent = read_batch_request(request, having.settings)
     asked = wanted.model_dump(mode="json")
     key = request.headers.get(HEADER)
-    if sent is None:
-        return _made(having, wanted, _input(having, wanted), keyed(key, asked))
-    stream, filename = sent
-    if key is not None:
-        asked["file"] = hashlib.file_digest(stream, "sha256").hexdigest()  # type: ignore[arg-type]  # any readable binary file will do
+    if sent is not None and key is not None:
+        asked["file"] = hashlib.file_digest(sent[0], "sha256").hexdigest()  # type: ignore[arg-type]  # any readable binary file will do
     idempotency = keyed(key, asked)
-    file = keep_file(having, stream, filename)
+    # Before the file is looked for: it may be gone by now, and the batch that was made of it be there.
+    if (known := having.backend.batches.under(idempotency)) is not None:
+        return _answer(known, False)
+    if sent is None:
+        return _made(having, wanted, _input(having, wanted), idempotency)
+    file = keep_file(having, *sent)
     try:
         return _made(having, wanted, file, idempotency)
     except StagewaveError as error:
@@ -183,6 +186,7 @@ def cancel(batch_id: str) -> Response:
         problems={
             400: "The body is no JSON that can be read.",
             409: "The batch has not ended.",
+            410: "The batch made earlier under this key is gone.",
             413: "The body is too large.",
             415: "The body is no JSON.",
             422: "A field is wrong (`field` names it), or the key was used with another request.",
@@ -194,6 +198,9 @@ def cancel(batch_id: str) -> Response:
 def resume(batch_id: str) -> Response:
     having = services()
     wanted = read_resume_request(request, having.settings)
+    idempotency = keyed(request.headers.get(HEADER), wanted.model_dump() | {"resumes": batch_id})
+    if (known := having.backend.batches.under(idempotency)) is not None:
+        return _answer(known, False)
     old = _find(having, batch_id)
     spec = BatchSpec(
         input_key=old.spec.input_key,
@@ -206,7 +213,6 @@ def resume(batch_id: str) -> Response:
         resumes=batch_id,
         only=wanted.only or "not_succeeded",
     )
-    idempotency = keyed(request.headers.get(HEADER), wanted.model_dump() | {"resumes": batch_id})
     return _answer(
         *having.backend.batches.create(new_batch_id(), spec, old.input_bytes, idempotency=idempotency)
     )

@@ -8,19 +8,21 @@ from typing import IO
 from flask import Blueprint, Response, request
 from pydantic import BaseModel, ConfigDict, Field
 
-from api.batch_records import DeletedFile, FileRecord
+from api.batch_records import DeletedFile, FileList, FileRecord
 from api.job_body import form_fields, read_form
 from api.json_response import json_response
 from api.operation import Answer, Operation, Parameter, describe
+from api.query import bad_parameter, choice, whole
 from api.services import Services, services
 from stage_pipeline.errors import ErrorCode, StagewaveError
 from workers.batch_output import CONTENT_TYPE
-from workers.file_store import StoredFile, file_key, is_file_id, new_file_id
+from workers.file_store import PURPOSES, StoredFile, file_key, is_file_id, new_file_id
 
 blueprint = Blueprint("files", __name__, url_prefix="/v1/files")
 
 FILE_ID = Parameter("file_id", "path", "The file's id: `file_` and a ULID.")
 _NAME_CHARS = 255
+_ORDERS = ("asc", "desc")
 _MISSING = {404: "There is no such file."}
 _AWAY = {503: "The queue or the object store cannot be reached; `Retry-After` says when to try again."}
 
@@ -63,6 +65,43 @@ def create() -> Response:
         raise StagewaveError(ErrorCode.INVALID_MULTIPART, "there is no part with the file", field="file")
     made = keep_file(having, upload.stream, upload.filename)
     return json_response(made.public(), 201, {"Location": f"/v1/files/{made.id}"})
+
+
+@blueprint.get("")
+@describe(
+    Operation(
+        summary="List files, newest first",
+        tag="batches",
+        description="Those that clients have sent, and those that batches have left.",
+        parameters=(
+            Parameter("purpose", "query", "Only these.", {"type": "string", "enum": list(PURPOSES)}),
+            Parameter("order", "query", "`asc`: oldest first.", {"type": "string", "enum": list(_ORDERS)}),
+            Parameter("after", "query", "`last_id` of the page before."),
+            Parameter("limit", "query", "Files a page.", {"type": "integer", "minimum": 1, "maximum": 100}),
+        ),
+        answers={200: Answer("One page.", FileList)},
+        problems={422: "A parameter is wrong (`field` names it).", **_AWAY},
+    )
+)
+def index() -> Response:
+    after = request.args.get("after")
+    if after is not None and not is_file_id(after):
+        raise bad_parameter("after", "this is no file id")
+    found, has_more = services().backend.files.page(
+        purpose=choice("purpose", PURPOSES),
+        after=after,
+        limit=whole("limit", 20, 1, 100),
+        oldest_first=choice("order", _ORDERS) == "asc",
+    )
+    return json_response(
+        {
+            "object": "list",
+            "data": [file.public() for file in found],
+            "first_id": found[0].id if found else None,
+            "last_id": found[-1].id if found else None,
+            "has_more": has_more,
+        }
+    )
 
 
 @blueprint.get("/<file_id>")

@@ -128,10 +128,12 @@ class BatchOutput:
 
     def _write_part(self, batch: Batch, last: int) -> None:
         numbers = list(range(batch.written_line + 1, last + 1))
-        outcomes = self._backend.batches.outcomes(batch, numbers)
+        # In this order: a job that is deleted in between leaves an outcome.
         records = self._backend.jobs.get_many([line_job_id(batch.id, number) for number in numbers])
+        outcomes = self._backend.batches.outcomes(batch, numbers)
         texts: dict[Kind, list[bytes]] = {"output": [], "error": []}
         settled: list[int] = []
+        unsuccessful: list[int] = []
         passed = 0
         for number, outcome, job in zip(numbers, outcomes, records, strict=True):
             if number <= passed:
@@ -142,12 +144,16 @@ class BatchOutput:
                     passed = int(outcome[1:])
                     continue
             kind, told = self._told(batch, number, outcome, job)
+            if kind == "error" and "job_id" in told:
+                unsuccessful.append(number)
             texts[kind].append(json.dumps(told, ensure_ascii=False).encode() + b"\n")
         last = max(last, passed)
         written: dict[Kind, Part | None] = {}
         for kind, lines in texts.items():
             written[kind] = self._store(batch, kind, f"{numbers[0]:08}-{last:08}", b"".join(lines))
-        self._backend.batches.written(batch, last, written["output"], written["error"], settled)
+        self._backend.batches.written(
+            batch, last, written["output"], written["error"], settled=settled, unsuccessful=unsuccessful
+        )
 
     def _store(self, batch: Batch, kind: Kind, lines: str, data: bytes) -> Part | None:
         if not data:
@@ -164,13 +170,18 @@ class BatchOutput:
         if outcome is not None:
             return "error", told | json.loads(outcome) | {"response": None}
         told["job_id"] = job_id
-        if job is None:
-            error: JsonObject = {"code": ErrorCode.GONE.code, "message": "the job was deleted"}
-            return "error", told | {"response": None, "error": error}
+        gone: JsonObject = {"code": ErrorCode.GONE.code, "message": "the job's result is gone"}
+        if job is None:  # its record has run out
+            return "error", told | {"response": None, "error": gone}
         line = job.spec.line or BatchLine(number)
         told["custom_id"] = line.custom_id
         if job.status is Status.SUCCEEDED:
-            body = self._body(job, line)
+            try:
+                body = self._body(job, line)
+            except StagewaveError as error:
+                if error.code is not ErrorCode.NOT_FOUND:
+                    raise
+                return "error", told | {"response": None, "error": gone}
             answer: JsonObject = {"status_code": 200, "request_id": job_id, "body": body}
             return "output", told | {"response": answer, "error": None}
         failure = job.error or {"code": "canceled", "message": "the job was canceled"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal, cast
 
@@ -53,8 +53,8 @@ class BatchStore:
     ) -> tuple[Batch, bool]:
         """Make the record. False: an earlier batch stands under this key.
 
-        Raises ``idempotency_mismatch`` for the same key with another request; of the batch that it resumes,
-        ``not_found``, and ``not_ready`` while that has not ended.
+        Raises as ``under``; of the batch that it resumes, ``not_found``, and ``not_ready`` while that has
+        not ended.
         """
         hook = spec.webhook
         answer = cast(
@@ -85,8 +85,26 @@ class BatchStore:
                 raise StagewaveError(ErrorCode.NOT_READY, "the batch has not ended yet")
             case "known":
                 known_id = text(answer[1])
-                return self.get(known_id), known_id == batch_id
+                return self._made_before(known_id), known_id == batch_id
         return self.get(batch_id), True
+
+    def under(self, idempotency: Idempotency | None) -> Batch | None:
+        """The batch that an earlier request made under this key. Raises ``idempotency_mismatch`` when that
+        was another request, and ``gone`` when the batch's record has run out."""
+        if idempotency is None:
+            return None
+        with broker_errors():
+            known_id, fingerprint = cast(
+                list[bytes | None],
+                self._client.hmget(
+                    keys.idempotency(idempotency.digest("batch")), ["batch_id", "fingerprint"]
+                ),
+            )
+        if known_id is None:
+            return None
+        if fingerprint != idempotency.fingerprint.encode():
+            raise key_taken()
+        return self._made_before(text(known_id))
 
     def get(self, batch_id: str) -> Batch:
         """Raises ``not_found``."""
@@ -153,11 +171,21 @@ class BatchStore:
         return None if answer is None else [text(pool) for pool in cast(list[bytes], answer)]
 
     def written(
-        self, batch: Batch, line: int, output: Part | None, error: Part | None, settled: Iterable[int]
+        self,
+        batch: Batch,
+        line: int,
+        output: Part | None,
+        error: Part | None,
+        *,
+        settled: Sequence[int],
+        unsuccessful: Sequence[int],
     ) -> bool:
-        """The outcomes up to ``line`` are stored in these parts. False: somebody else was there first."""
-        args = (batch.id, batch.written_line, line, output or "", error or "", *settled)
-        return self._scripts.run("batch_written", args=tuple(map(str, args))) == 1
+        """The outcomes up to ``line`` are stored in these parts; what was remembered of ``settled`` lines
+        can go, and ``unsuccessful`` ones had a job and stand in the errors. False: somebody else was there
+        first."""
+        args = (batch.id, batch.written_line, line, output or "", error or "")
+        lists = (dumped(list(settled)), dumped(list(unsuccessful)))
+        return self._scripts.run("batch_written", args=(*map(str, args), *lists)) == 1
 
     def end(
         self,
@@ -189,7 +217,8 @@ class BatchStore:
         return Chosen(bits or b"", listed=name == "chosen")
 
     def outcomes(self, batch: Batch, lines: Sequence[int]) -> list[str | None]:
-        """Of each of ``lines``: the error of one without a job, ``>last`` of a run that asks for none."""
+        """Of each of ``lines``: the error of one without a job, or whose job was deleted; ``>last`` of a
+        run that asks for none."""
         with broker_errors():
             found = self._client.hmget(keys.batch(batch.id, "lines"), [str(line) for line in lines])
         return [text(item) if item is not None else None for item in cast(list[bytes | None], found)]
@@ -209,6 +238,14 @@ class BatchStore:
         return removed
 
     # -- inside ----------------------------------------------------------------------------------
+
+    def _made_before(self, batch_id: str) -> Batch:
+        try:
+            return self.get(batch_id)
+        except StagewaveError as error:
+            if error.code is ErrorCode.NOT_FOUND:  # a key outlives the batch that was made under it
+                raise StagewaveError(ErrorCode.GONE, "the batch made under this key is gone") from None
+            raise
 
     def _move(self, batch_id: str, before: Sequence[str], after: str, *fields: object) -> tuple[str, str]:
         args = (batch_id, f",{','.join(before)},", after, *fields)

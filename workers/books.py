@@ -23,7 +23,7 @@ from workers.states import Stage, Status
 _LASTING = (
     *("index", "counts", "leases", "deadlines", "ready", "deliveries_due", "pools", "delivery"),
     *("voice", "voice_names", "voices", "voices_due", "voices_deleted", "voice_jobs"),
-    *("batch", "batches", "batches_going", "file"),
+    *("batch", "batches", "batches_going", "file", "files"),
 )
 """Keys that stand as long as the system does, or as what they are about; a delivery has no TTL while it is
 owed."""

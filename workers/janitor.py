@@ -27,7 +27,8 @@ class Janitor:
 
     def sweep(self, now: float, grace_s: float = GRACE_S) -> None:
         """``now``: Unix seconds. Safe to run at any time, by any number of processes."""
-        names = self._backend.upkeep.forget_expired(_id_at(now)) + self._backend.batches.forget_expired()
+        names = self._backend.upkeep.forget_expired(_id_at(now))
+        names += self._backend.batches.forget_expired() + self._backend.files.forget_expired()
         uploads = self._backend.objects.abort_stale_uploads(grace_s, now)
         objects = 0
         for voice_id in self._backend.voices.unused():

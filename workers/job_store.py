@@ -11,7 +11,7 @@ import redis
 
 from stage_pipeline.errors import ErrorCode, StagewaveError
 from workers import keys
-from workers.broker import Scripts, broker_errors, hash_fields, text
+from workers.broker import Scripts, broker_errors, dumped, hash_fields, text
 from workers.idempotency import Idempotency, key_taken
 from workers.job import Job, JobSpec
 from workers.job_streams import JobStreams
@@ -149,7 +149,10 @@ class JobStore:
     def delete(self, job_id: str) -> Job:
         """Cancel if need be, and forget; gives the job as it was, for its objects' sake."""
         job = self.get(job_id)
-        self._scripts.run("delete", args=(job_id, _TOMBSTONE_S * 1000))
+        custom_id = job.spec.line.custom_id if job.spec.line else None
+        gone = {"code": ErrorCode.GONE.code, "message": "the job was deleted"}
+        args = (job_id, _TOMBSTONE_S * 1000, dumped(custom_id), dumped(gone))
+        self._scripts.run("delete", args=args)
         self._streams.drop(job_id)
         return job
 

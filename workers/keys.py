@@ -30,6 +30,7 @@ CONTROL_PREFIXES = {
     "batches": _CONTROL + "batches",  # zset of batch ids, by name
     "batches_going": _CONTROL + "batches_going",  # zset of the ids of those that have not ended, by name
     "file": _CONTROL + "file:",  # + file id: hash, the record of an uploaded or a batch's file
+    "files": _CONTROL + "files:",  # + all | purpose: zset of file ids, by name
     "counts": _CONTROL + "counts",  # hash of totals since the store was made
     "finished": _CONTROL + "finished:",  # + ten-second slot: how many jobs ended in it
     "pool": _CONTROL + "pool:",  # + worker id: hash, one live worker
@@ -59,6 +60,10 @@ def ready(pool: str) -> str:
 
 def index(name: str) -> str:
     return CONTROL_PREFIXES["index"] + name
+
+
+def idempotency(digest: str) -> str:
+    return CONTROL_PREFIXES["idempotency"] + digest
 
 
 def delivery(delivery_id: str) -> str:
@@ -92,6 +97,10 @@ def batch(batch_id: str, part: str = "") -> str:
 
 def file(file_id: str) -> str:
     return CONTROL_PREFIXES["file"] + file_id
+
+
+def files(name: str) -> str:
+    return CONTROL_PREFIXES["files"] + name
 
 
 def starting_with(prefix: str) -> str:

@@ -3,8 +3,8 @@
 -- written_line (lines whose outcome is in the output), jobs (made), running, succeeded, failed, canceled,
 -- faulty (failed without a job), usage:<what>, tenth (told), rate_per_s, errors (JSON), output_file_id,
 -- error_file_id, webhook, webhook_events. Beside it, under the same name:
---   :lines   hash: line -> the error of a line without a job, or ">last" for lines that ask for nothing;
---            gone once written
+--   :lines   hash: line -> the error of a line without a job, or whose job was deleted, or ">last" for
+--            lines that ask for nothing; gone once written
 --   :seen    set of digests of the custom_ids so far
 --   :done, :failed   bitmaps of lines, for a batch that takes up this one
 --   :chosen, :passed   bitmap of the lines to take, or to pass over, of a batch that takes up another

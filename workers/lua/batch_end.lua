@@ -20,6 +20,8 @@ for i, kind in ipairs({'output', 'error'}) do
     redis.call('HSET', file, 'id', ARGV[at], 'key', ARGV[at + 1], 'bytes', ARGV[at + 2],
       'filename', ARGV[at + 3], 'purpose', 'batch_output', 'created_ms', now, 'batch', id)
     redis.call('PEXPIRE', file, retention_ms)
+    redis.call('ZADD', K.files .. 'all', 0, ARGV[at])
+    redis.call('ZADD', K.files .. 'batch_output', 0, ARGV[at])
     redis.call('HSET', key, kind .. '_file_id', ARGV[at])
   end
 end

@@ -10,6 +10,7 @@ import pytest
 from stage_pipeline.deploy import load_deploys
 from tests.integration.api.conftest import Api, problem_of
 from tests.integration.api.walk import Walk
+from workers import keys
 from workers.batch_feeder import BatchFeeder
 from workers.file_store import file_key
 
@@ -144,6 +145,35 @@ def test_one_key_makes_one_batch_however_often_and_from_how_many(api: Api):
     assert len(files) == 1, "what was sent for nothing stays"
 
 
+def test_a_key_finds_its_batch_without_the_file_and_is_gone_with_the_batch(api: Api):
+    file = api.post("/v1/files", data={"purpose": "batch"}, **sent()).json()["id"]
+    requests = [
+        ("/v1/batches", {"json": {"input_file_id": file}, "headers": {"Idempotency-Key": "named"}}),
+        ("/v1/batches", {**sent(), "headers": {"Idempotency-Key": "sent"}}),
+    ]
+    made = [api.post(path, **how).json()["id"] for path, how in requests]
+    end(api, made[0])
+    resume = (f"/v1/batches/{made[0]}/resume", {"headers": {"Idempotency-Key": "resumed"}})
+    requests.append(resume)
+    made.append(api.post(resume[0], **resume[1]).json()["id"])
+    api.delete(f"/v1/files/{file}")
+    for (path, how), batch_id in zip(requests, made, strict=True):
+        again = api.post(path, **how)
+        assert (again.status_code, again.json()["id"]) == (200, batch_id)
+
+    # When the records run out
+    for batch_id in made:
+        api.backend.client.delete(keys.batch(batch_id))
+    files = [item.key for item in api.backend.objects.list("files/")]
+    for path, how in requests:
+        assert problem_of(api.post(path, **how)) == (410, "gone")
+    assert [item.key for item in api.backend.objects.list("files/")] == files, (
+        "what was sent for nothing stays"
+    )
+    other = api.post("/v1/batches", **sent(b"{}"), headers={"Idempotency-Key": "sent"})
+    assert problem_of(other) == (422, "idempotency_mismatch")
+
+
 def test_cancel_and_resume_over_http(api: Api):
     batch_id = make(api)["id"]
     feeder = feed(api)
@@ -190,6 +220,58 @@ def test_batches_are_listed_newest_first_in_pages(api: Api):
     assert [batch["id"] for batch in rest["data"]] == ids[1::-1] and not rest["has_more"]
 
 
+def test_files_are_listed_in_pages_by_purpose_and_either_way(api: Api):
+    def page(**params: object) -> dict:
+        answer = api.get("/v1/files", params=params)
+        assert answer.status_code == 200
+        found = answer.json()
+        found["ids"] = [file["id"] for file in found["data"]]
+        assert (found["first_id"], found["last_id"]) == (
+            (found["ids"] or [None])[0],
+            (found["ids"] or [None])[-1],
+        )
+        return found
+
+    assert page()["data"] == [] and not page()["has_more"]
+    ended = end(api, make(api)["id"])
+    left, read = ended["output_file_id"], ended["input_file_id"]
+    uploads = [
+        api.post("/v1/files", data={"purpose": "batch"}, **sent(b"x", f"{n}.jsonl")).json()
+        for n in range(3)
+    ]
+    ids = [read, left, *(file["id"] for file in uploads)]
+
+    first = page(limit=3)
+    assert first["ids"] == ids[:1:-1] and first["has_more"] and first["data"][0] == uploads[2]
+    rest = page(limit=3, after=first["last_id"])
+    assert rest["ids"] == ids[1::-1] and not rest["has_more"]
+    assert page(order="asc", limit=2)["ids"] == ids[:2]
+    assert page(order="asc", limit=5, after=left)["ids"] == ids[2:]
+    assert page(purpose="batch_output")["ids"] == [left]
+    assert page(purpose="batch", limit=4)["ids"] == [*ids[:1:-1], read]
+
+    api.delete(f"/v1/files/{ids[3]}")
+    assert page(limit=4)["ids"] == [ids[4], ids[2], left, read]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("limit", "101"), ("limit", "0"), ("after", "batch_1"), ("order", "up"), ("purpose", "vision")],
+)
+def test_a_wrong_parameter_of_the_list_of_files_is_named(api: Api, name: str, value: str):
+    answer = api.get("/v1/files", params={name: value})
+    assert (problem_of(answer)[0], answer.json()["field"]) == (422, name)
+
+
+def test_openais_client_pages_through_the_files(api: Api):
+    client = openai.OpenAI(base_url=f"{api.url}/v1", api_key="none", max_retries=0)
+    ids = [client.files.create(file=(f"{n}.jsonl", b"x"), purpose="batch").id for n in range(5)]
+    assert [file.id for file in client.files.list(limit=2)] == ids[::-1]
+    assert [file.id for file in client.files.list(limit=2, order="asc", after=ids[1])] == ids[2:]
+    assert [file.id for file in client.files.list(purpose="batch_output")] == []
+    assert client.files.list().data[0].filename == "4.jsonl"
+
+
 def test_openais_client_runs_a_batch(api: Api):
     client = openai.OpenAI(base_url=f"{api.url}/v1", api_key="none", max_retries=0)
     with pytest.raises(openai.NotFoundError, match="there is no such batch"):
@@ -217,6 +299,8 @@ def test_each_endpoint_gives_each_status_it_promises(api: Api, guarded: Api):
     walk("POST", "/v1/files", 413, data={"purpose": "x" * 600_000}, **sent())
     walk("POST", "/v1/files", 415, json={})
     walk("POST", "/v1/files", 422, data={"purpose": "assistants"}, **sent())
+    walk("GET", "/v1/files", 200)
+    walk("GET", "/v1/files?limit=0", 422)
     walk("GET", f"/v1/files/{file}", 200)
     walk("GET", f"/v1/files/{file}/content", 200)
 
@@ -249,6 +333,10 @@ def test_each_endpoint_gives_each_status_it_promises(api: Api, guarded: Api):
     walk("POST", f"/v1/batches/{make(api)['id']}/cancel", 200)
     delivery = walk("GET", f"{under}/webhooks", 200)["data"][0]["id"]
     walk("POST", f"{under}/webhooks/{delivery}/replay", 202)
+    for path, how in (("/v1/batches", {"json": body}), (f"{under}/resume", {"json": {"only": "failed"}})):
+        gone = {"Idempotency-Key": f"gone {path}".replace(" ", "-")}
+        api.backend.client.delete(keys.batch(api.post(path, **how, headers=gone).json()["id"]))
+        walk("POST", path, 410, **how, headers=gone)
 
     places = [
         ("GET", f"/v1/files/{file}"),
@@ -262,7 +350,7 @@ def test_each_endpoint_gives_each_status_it_promises(api: Api, guarded: Api):
         ("GET", f"{under}/webhooks"),
         ("POST", f"{under}/webhooks/msg_1/replay"),
     ]
-    roots = [("POST", "/v1/files"), ("GET", "/v1/batches"), ("POST", "/v1/batches")]
+    roots = [("POST", "/v1/files"), ("GET", "/v1/files"), ("GET", "/v1/batches"), ("POST", "/v1/batches")]
     for method, path in places:
         walk(method, path.replace(batch, "nope").replace(file, "nope"), 404)
     for method, path in [*places, *roots]:
@@ -271,6 +359,7 @@ def test_each_endpoint_gives_each_status_it_promises(api: Api, guarded: Api):
         for method, path in places:
             walk(method, path, 503)
         walk("GET", "/v1/batches", 503)
+        walk("GET", "/v1/files", 503)
         walk("POST", "/v1/batches", 503, json=body)
         walk("POST", "/v1/files", 503, data={"purpose": "batch"}, **sent())
     walk("DELETE", f"/v1/files/{file}", 200)

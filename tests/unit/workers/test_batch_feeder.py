@@ -348,13 +348,84 @@ def test_a_name_taken_before_is_not_taken_up_either(bench: Bench) -> None:
     assert bench.run(bench.take_up(batch_id, "not_succeeded")).total == 0
 
 
-def test_a_deleted_job_is_a_line_of_the_errors(bench: Bench) -> None:
+def test_a_deleted_job_is_a_line_of_the_errors_and_counts_as_that(bench: Bench) -> None:
+    # Given one job that is queued, one that runs, one that has succeeded, one that has failed
+    batch_id = bench.make(file_of(6))
+    bench.tick(2)
+    bench.work(most=2, fail=(2,))
+    running = bench.backend.claims.claim(POOL, Stage.THINKER, "w")
+    assert running is not None
+    assert bench.get(batch_id).succeeded == bench.get(batch_id).failed == 1
+
+    # When all four are deleted before their lines are written
+    for line in (1, 2, 3, 4):
+        bench.backend.jobs.delete(line_job_id(batch_id, line))
+    batch = bench.run(batch_id)
+
+    # Then each stands in the errors under its name, and the counts are those of the lines
+    assert not bench.backend.claims.succeed(running, {"text": ""}, {})
+    assert batch.status is BatchStatus.COMPLETED
+    assert (batch.total, batch.succeeded, batch.failed, batch.canceled) == (6, 2, 1, 3)
+    assert bench.numbers(batch_id) == [5, 6]
+    errors = bench.lines(batch_id, "error")
+    assert [(e["line"], e["custom_id"], e["job_id"], e["error"]["code"]) for e in errors] == [
+        (line, str(line), line_job_id(batch_id, line), "not_audio" if line == 2 else "gone")
+        for line in (1, 2, 3, 4)
+    ]
+    assert bench.run(bench.take_up(batch_id, "unfinished")).total == 3
+    assert bench.run(bench.take_up(batch_id, "failed")).total == 1
+
+
+def test_a_job_that_is_deleted_after_its_line_was_written_changes_nothing(bench: Bench) -> None:
     batch_id = bench.make(file_of(3))
     bench.tick(2)
-    bench.backend.jobs.delete(line_job_id(batch_id, 2))
+    bench.work(most=1)
+    bench.tick()
+    bench.backend.jobs.delete(line_job_id(batch_id, 1))
     batch = bench.run(batch_id)
-    assert (batch.succeeded, batch.canceled) == (2, 1)
-    assert [(e["line"], e["error"]["code"]) for e in bench.lines(batch_id, "error")] == [(2, "gone")]
+    assert (batch.succeeded, batch.canceled, bench.numbers(batch_id)) == (3, 0, [1, 2, 3])
+
+
+def test_a_job_that_is_deleted_while_its_line_is_written_counts_as_what_the_line_says(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch_id = bench.make(file_of(3))
+    bench.tick(2)
+    bench.work()
+    put_bytes = bench.backend.objects.put_bytes
+
+    def delete_first(*args: str) -> None:
+        monkeypatch.undo()
+        bench.backend.jobs.delete(line_job_id(batch_id, 1))
+        put_bytes(*args)
+
+    monkeypatch.setattr(bench.backend.objects, "put_bytes", delete_first)
+    batch = bench.run(batch_id)
+    assert (batch.succeeded, batch.canceled, bench.numbers(batch_id)) == (3, 0, [1, 2, 3])
+
+
+def test_a_job_whose_record_ran_out_before_its_line_was_written_is_no_success(bench: Bench) -> None:
+    batch_id = bench.make(file_of(2))
+    bench.tick(2)
+    bench.work()
+    bench.backend.client.delete(keys.job(line_job_id(batch_id, 1)))
+    batch = bench.run(batch_id)
+    assert (batch.succeeded, batch.canceled, bench.numbers(batch_id)) == (1, 1, [2])
+    assert [(e["line"], e["error"]["code"]) for e in bench.lines(batch_id, "error")] == [(1, "gone")]
+
+
+def test_a_transcript_that_is_lost_is_an_error_of_its_own(bench: Bench) -> None:
+    body = {"file": f"s3://{BUCKET}/{KEY}", "model": "noop", "response_format": "verbose_json"}
+    line = {"custom_id": "a", "method": "POST", "url": "/v1/audio/transcriptions", "body": body}
+    batch_id = bench.make(json.dumps(line).encode())
+    bench.tick(2)
+    claim = bench.backend.claims.claim(POOL, Stage.THINKER, "w")
+    assert claim is not None
+    bench.backend.claims.succeed(claim, {"text": "", "transcript_key": "results/none/1.json"}, {})
+    batch = bench.run(batch_id)
+    assert (batch.succeeded, batch.canceled) == (0, 1)
+    [error] = bench.lines(batch_id, "error")
+    assert (error["custom_id"], error["error"]["code"]) == ("a", "gone")
 
 
 def test_a_batch_whose_file_is_gone_fails_and_keeps_what_it_has(bench: Bench) -> None:
@@ -422,6 +493,12 @@ def test_one_key_makes_one_batch(bench: Bench) -> None:
     with pytest.raises(StagewaveError) as caught:
         create("two")
     assert caught.value.code is ErrorCode.IDEMPOTENCY_MISMATCH
+
+    # When the batch's record has run out, and its key has not
+    bench.backend.client.delete(keys.batch(first.id))
+    with pytest.raises(StagewaveError) as caught:
+        create("one")
+    assert caught.value.code is ErrorCode.GONE
 
 
 def live_spec(**more: object) -> JobSpec:

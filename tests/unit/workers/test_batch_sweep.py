@@ -9,6 +9,7 @@ import redis
 from tests.unit.workers.test_batch_feeder import Bench, bench, file_of
 from workers import keys
 from workers.batch_output import parts_prefix
+from workers.books import Books
 from workers.file_store import file_key, new_file_id
 from workers.janitor import Janitor
 
@@ -44,3 +45,30 @@ def test_files_and_outputs_go_with_their_records_and_no_sooner(
     assert orphans(bench) == []
     assert bench.backend.batches.page(None, 10)[0][0].id == running
     objects.delete(file_key(kept))
+
+
+def test_names_of_files_go_with_their_records(bench: Bench, redis_client: redis.Redis) -> None:
+    files = bench.backend.files
+    sent = [files.add(new_file_id(), 1, "x").id for _ in range(6)]
+    left = bench.run(bench.make(file_of(1))).output_file_id
+    assert left is not None
+
+    def listed(**how: object) -> list[str]:
+        asked = {"purpose": None, "after": None, "limit": 2, "oldest_first": False} | how
+        return [file.id for file in files.page(**asked)[0]]
+
+    def names(index: str) -> list[str]:
+        return [name.decode() for name in redis_client.zrange(keys.files(index), 0, -1)]
+
+    assert listed(purpose="batch_output") == [left] and listed() == [left, sent[5]]
+    assert "unknown_key" not in [fault.kind for fault in Books(bench.backend).faults()]
+
+    # When records run out, what meets their names drops them
+    redis_client.delete(keys.file(sent[5]), keys.file(sent[0]))
+    assert listed() == [left, sent[4]]
+    assert names("batch") == sent[:5]
+
+    # And so does the sweep
+    redis_client.delete(keys.file(left))
+    Janitor(bench.backend).sweep(time.time())
+    assert names("all") == names("batch") == sent[1:5] and names("batch_output") == []
