@@ -35,6 +35,7 @@ def connect(settings: Settings, limits: Limits) -> BaseClient:
     # Imported late: it takes longer than the rest of the API's start.
     import boto3
     from botocore.config import Config
+    from botocore.handlers import add_expect_header
 
     own = settings.s3_endpoint is not None
     config = Config(
@@ -49,7 +50,7 @@ def connect(settings: Settings, limits: Limits) -> BaseClient:
         # A proxy in the environment is meant for the world outside, not for a store that we run.
         proxies={} if own else None,
     )
-    return boto3.session.Session().client(
+    client = boto3.session.Session().client(
         "s3",
         endpoint_url=settings.s3_endpoint,
         region_name=settings.s3_region,
@@ -57,6 +58,9 @@ def connect(settings: Settings, limits: Limits) -> BaseClient:
         aws_secret_access_key=settings.s3_secret_key,
         config=config,
     )
+    # Asking first whether a body may be sent costs a round trip, and most bodies are small.
+    client.meta.events.unregister("before-call.s3", add_expect_header)
+    return client
 
 
 @contextmanager

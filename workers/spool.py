@@ -6,10 +6,14 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO, cast
 
 from workers.processes import process_runs
+
+_IN_MEMORY_BYTES = 512 * 1024
+"""Ten seconds of sound: most of what a batch makes never touches the disk."""
 
 
 class Spool:
@@ -30,6 +34,17 @@ class Spool:
             yield folder
         finally:
             shutil.rmtree(folder, ignore_errors=True)
+
+    @contextmanager
+    def file(self) -> Iterator[IO[bytes]]:
+        """A file for one attempt: in memory while it is small, without a name when it is not, so that it is
+        gone with its process."""
+        file = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES, dir=str(self.folder))
+        try:
+            yield cast(IO[bytes], file)
+        finally:
+            with suppress(OSError):  # on a full disk closing fails too; the error that counts is on its way
+                file.close()
 
     def has_room(self) -> bool:
         """Whether the disk has so much left that another job may be taken."""

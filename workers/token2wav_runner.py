@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from contextlib import closing
 from functools import partial
-from pathlib import Path
-from typing import BinaryIO
+from typing import IO
 
 from stage_pipeline.audio.encode import FileEncoder
 from stage_pipeline.audio.formats import AUDIO_FORMATS
@@ -55,22 +54,18 @@ class Token2WavRunner:
         afresh = False
         while True:
             try:
-                with self._spool.attempt_folder() as folder:
-                    self._make(attempt, folder, afresh)
+                with self._spool.file() as made, self._spool.file() as pcm:
+                    self._make(attempt, made, pcm, afresh)
                 return
             except StreamRestarted:
                 self._backend.events.append(attempt.job.id, "restart", {"stage": "token2wav"})
                 afresh = True
 
-    def _make(self, attempt: Attempt, folder: Path, afresh: bool) -> None:
-        path = folder / "audio"
+    def _make(self, attempt: Attempt, made: IO[bytes], pcm: IO[bytes], afresh: bool) -> None:
         spec = attempt.job.spec
         feed = TokenFeed(self._backend, attempt, self._engine.chunk_policy)
         resampler = Resampler(self._engine.sample_rate, spec.sample_rate_hz or self._engine.sample_rate)
-        with (
-            FileEncoder(path, spec.response_format, resampler.out_hz) as encoder,
-            (folder / "pcm").open("w+b") as pcm,
-        ):
+        with FileEncoder(made, spec.response_format, resampler.out_hz) as encoder:
             recording = _Recording(self._backend, attempt, encoder, pcm, resampler, afresh)
             parts = VoicedParts(
                 self._backend.objects, self._breaker, attempt, feed.begun_by, self._engine.sample_rate
@@ -79,7 +74,7 @@ class Token2WavRunner:
             recording.close()
             encoder.close()
         attempt.check()
-        self._conclude(attempt, feed.result, recording, path, parts)
+        self._conclude(attempt, feed.result, recording, made, parts)
 
     def _voice(self, attempt: Attempt, feed: TokenFeed, parts: VoicedParts, recording: _Recording) -> None:
         most_samples = int(self._deploy.limits.audio_out_s * self._engine.sample_rate)
@@ -92,7 +87,7 @@ class Token2WavRunner:
 
     def _waves(self, attempt: Attempt, feed: TokenFeed, parts: VoicedParts) -> Generator[Float32Wave]:
         """All of the sound. Each piece is an utterance of its own, in the same voice; they are joined."""
-        before = 0
+        spec, before = attempt.job.spec, 0
         if attempt.number > 1:
             for wave in parts.restore():
                 before += len(wave)
@@ -113,17 +108,17 @@ class Token2WavRunner:
                     continue
                 stream.close()
                 stream = None
-                if part.pause_after_ms is None:
-                    yield joins.finish()
-                else:
+                if part.pause_after_ms is not None:
                     yield parts.add(joins.join(part.pause_after_ms))
                     parts.end_piece()
+                else:
+                    yield joins.join(0) if spec.keep_timing else joins.finish()
         finally:
             if stream is not None:
                 stream.close()
         if not voiced:
             raise StagewaveError(ErrorCode.NO_AUDIO, "the model made no audio")
-        if attempt.job.spec.keep_timing:
+        if spec.keep_timing:
             yield from joins.until(round(1000 * feed.result.audio_in_s))
 
     def _open(self, attempt: Attempt) -> Token2WavStream:
@@ -138,13 +133,18 @@ class Token2WavRunner:
         attempt: Attempt,
         result: ThinkerResult,
         recording: _Recording,
-        path: Path,
+        made: IO[bytes],
         parts: VoicedParts,
     ) -> None:
         job, objects = attempt.job, self._backend.objects
         form = AUDIO_FORMATS[job.spec.response_format]
         key = audio_key(job.id, attempt.number, form.extension)
-        size_bytes = self._breaker.call(attempt, lambda: objects.put_file(key, path, form.content_type))
+
+        def store() -> int:
+            made.seek(0)
+            return objects.put_file(key, made, form.content_type)
+
+        size_bytes = self._breaker.call(attempt, store)
         audio: JsonObject = {
             "format": job.spec.response_format,
             "content_type": form.content_type,
@@ -182,7 +182,7 @@ class _Recording:
         backend: Backend,
         attempt: Attempt,
         encoder: FileEncoder,
-        pcm: BinaryIO,
+        pcm: IO[bytes],
         resampler: Resampler,
         afresh: bool,
     ) -> None:

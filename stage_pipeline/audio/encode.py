@@ -7,11 +7,9 @@ most some 60 ms behind. A file is what its format wants of a finished file: size
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self
+from typing import IO, Protocol, Self
 
 from stage_pipeline.audio.compressed import CompressedWriter, typed_errors
 from stage_pipeline.audio.formats import PCM, WAV
@@ -94,20 +92,16 @@ class EncodedFile:
 
 
 class FileEncoder:
-    """Writes one finished file. Use it as a context: after an error the file is closed, and what lies
-    there is of no use. The same samples give the same bytes, whatever the blocks they come in."""
+    """Writes one finished file, from its start. Use it as a context: after an error, what lies there is of
+    no use. The same samples give the same bytes, whatever the blocks they come in."""
 
-    def __init__(self, path: Path, format: str, rate_hz: int) -> None:
+    def __init__(self, file: IO[bytes], format: str, rate_hz: int) -> None:
+        """``file`` can be sought in, and stays open."""
         self._format = format
         self._rate_hz = rate_hz
         self._samples = 0
-        with typed_errors():
-            self._file = path.open("wb")
-        try:
-            self._writer = self._open_writer()
-        except BaseException:
-            self._file.close()
-            raise
+        self._file = file
+        self._writer = self._open_writer()
 
     def write(self, pcm16: bytes) -> None:
         """Raises ``audio_too_long`` for a wav of more than 4 GiB."""
@@ -130,7 +124,6 @@ class FileEncoder:
                 self._file.seek(0)
                 self._file.write(wav_header(self._rate_hz, 2 * self._samples))
             size_bytes = self._file.seek(0, os.SEEK_END)
-            self._file.close()
         return EncodedFile(size_bytes, self._samples)
 
     def __enter__(self) -> Self:
@@ -141,8 +134,6 @@ class FileEncoder:
     ) -> None:
         if self._writer is not None:
             self._writer.abandon()
-        with suppress(OSError):  # on a full disk closing fails too; the error that counts is on its way
-            self._file.close()
 
     def _open_writer(self) -> CompressedWriter | None:
         if self._format == WAV.name:
