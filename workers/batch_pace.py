@@ -12,7 +12,8 @@ from workers.bell import waiting_bells
 from workers.broker import broker_errors
 from workers.states import Stage, pools_of
 
-_WINDOW = (32, 2000)
+_WINDOW = (100, 2000)
+"""The least is what short jobs need while nobody knows yet how short they are."""
 _WINDOW_ROUNDS = 4
 """Of the pools' slots: enough that no worker runs dry between two looks."""
 _WINDOW_S = 2.0

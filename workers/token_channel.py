@@ -61,7 +61,8 @@ class TokenChannel:
     def open(self, job_id: str, attempt: int, *, afresh: bool = False) -> TokenWriter:
         """Fence earlier attempts off, then read what they left. Raises ``FencedOff``."""
         last = self._stream.open(keys.tokens(job_id), keys.tokens_head(job_id), attempt, afresh=afresh)
-        return TokenWriter(self._stream, job_id, attempt, self.chunks(job_id), last)
+        prior = self.chunks(job_id) if last >= 0 else []
+        return TokenWriter(self._stream, job_id, attempt, prior, last)
 
     def chunks(self, job_id: str) -> list[TokenChunk]:
         """What is in the channel now."""

@@ -186,17 +186,17 @@ def test_a_feeder_that_dies_at_any_step_makes_no_line_two_jobs(bench: Bench) -> 
 
 
 def test_two_feeders_that_both_think_they_lead_make_no_line_two_jobs(bench: Bench) -> None:
-    batch_id = bench.make(file_of(60))
+    batch_id = bench.make(file_of(160))
     bench.tick()
     stale = bench.get(batch_id)
     other = BatchFeeder(bench.backend, [DEPLOY], bench.clock)
     bench.tick()
-    assert bench.get(batch_id).jobs == 32
+    assert bench.get(batch_id).jobs == 100
     # What the other one read before it slept is as old as this.
-    other._feed(stale, 60)
-    assert bench.get(batch_id).jobs == bench.jobs_of(batch_id) == 32
+    other._feed(stale, 160)
+    assert bench.get(batch_id).jobs == bench.jobs_of(batch_id) == 100
     again = bench.backend.batches.feed(stale, [], line=0, offset=0, read_all=False)
-    assert again is None and bench.get(batch_id).line == 32
+    assert again is None and bench.get(batch_id).line == 100
 
 
 def test_what_a_slow_writer_wrote_too_late_is_never_read(bench: Bench) -> None:
@@ -214,22 +214,22 @@ def test_what_a_slow_writer_wrote_too_late_is_never_read(bench: Bench) -> None:
 
 
 def test_the_queue_is_never_flooded_and_never_dry(bench: Bench) -> None:
-    batch_id = bench.make(file_of(300))
+    batch_id = bench.make(file_of(400))
     bench.tick(6)
-    assert bench.get(batch_id).outstanding == 32
-    bench.backend.pools.beat(PoolWorker("w", POOL, "thinker", "noop", concurrency=25, pid=1, state="ready"))
-    bench.tick(3)
     assert bench.get(batch_id).outstanding == 100
+    bench.backend.pools.beat(PoolWorker("w", POOL, "thinker", "noop", concurrency=50, pid=1, state="ready"))
+    bench.tick(3)
+    assert bench.get(batch_id).outstanding == 200
     bench.work(most=30)
     bench.tick()
-    assert bench.get(batch_id).outstanding == 100
+    assert bench.get(batch_id).outstanding == 200
 
 
 def test_two_batches_share_the_window_and_take_turns(bench: Bench) -> None:
     one = bench.make(file_of(200))
     two = bench.make(file_of(200))
     bench.tick(4)
-    assert bench.get(one).outstanding == bench.get(two).outstanding == 16
+    assert bench.get(one).outstanding == bench.get(two).outstanding == 50
     done = {one: 0, two: 0}
     for _ in range(6):
         while (claim := bench.backend.claims.claim(POOL, Stage.THINKER, "w")) is not None:
@@ -301,7 +301,7 @@ def test_a_reader_in_the_middle_of_the_parts_reads_on_when_they_are_joined(bench
 
 
 def test_cancel_keeps_what_is_done_and_a_new_batch_takes_up_the_rest(bench: Bench) -> None:
-    batch_id = bench.make(file_of(80))
+    batch_id = bench.make(file_of(160))
     bench.tick(2)
     bench.work(most=10, fail=(3,))
     running = bench.backend.claims.claim(POOL, Stage.THINKER, "w")
@@ -309,22 +309,22 @@ def test_cancel_keeps_what_is_done_and_a_new_batch_takes_up_the_rest(bench: Benc
     assert bench.backend.batches.cancel(batch_id).status is BatchStatus.CANCELLING
     batch = bench.run(batch_id)
     assert batch.status is BatchStatus.CANCELLED
-    assert (batch.total, batch.succeeded, batch.failed, batch.canceled) == (80, 9, 1, 70)
+    assert (batch.total, batch.succeeded, batch.failed, batch.canceled) == (160, 9, 1, 150)
     assert not bench.backend.claims.succeed(running, {"text": ""}, {})
     assert bench.numbers(batch_id) == [1, 2, *range(4, 11)]
     failures = bench.lines(batch_id, "error")
-    assert [f["error"]["code"] for f in failures] == ["not_audio", *["canceled"] * 22]
+    assert [f["error"]["code"] for f in failures] == ["not_audio", *["canceled"] * 90]
     with pytest.raises(StagewaveError) as caught:
         bench.backend.batches.cancel(batch_id)
     assert caught.value.code is ErrorCode.JOB_FINISHED
 
     unfinished = bench.run(bench.take_up(batch_id, "unfinished"))
-    assert unfinished.spec.resumes == batch_id and unfinished.total == unfinished.succeeded == 70
-    assert bench.numbers(unfinished.id) == list(range(11, 81))
+    assert unfinished.spec.resumes == batch_id and unfinished.total == unfinished.succeeded == 150
+    assert bench.numbers(unfinished.id) == list(range(11, 161))
     failed = bench.run(bench.take_up(batch_id, "failed"))
     assert failed.total == 1 and bench.numbers(failed.id) == [3]
     both = bench.run(bench.take_up(batch_id, "not_succeeded"), fail=(40,))
-    assert both.total == 71 and bench.numbers(both.id, "error") == [40]
+    assert both.total == 151 and bench.numbers(both.id, "error") == [40]
     last = bench.run(bench.take_up(both.id, "not_succeeded"))
     assert last.total == 1 and bench.numbers(last.id) == [40]
 
@@ -429,7 +429,7 @@ def test_a_transcript_that_is_lost_is_an_error_of_its_own(bench: Bench) -> None:
 
 
 def test_a_batch_whose_file_is_gone_fails_and_keeps_what_it_has(bench: Bench) -> None:
-    batch_id = bench.make(b"\n".join(asr(n, metadata={"a": "x" * 15_000}) for n in range(100)))
+    batch_id = bench.make(b"\n".join(asr(n, metadata={"a": "x" * 15_000}) for n in range(300)))
     bench.tick(2)
     bench.work(most=20)
     bench.backend.objects.delete(KEY)
