@@ -176,11 +176,13 @@ class Token2Wav(Protocol):
         *,
         speed: float = 1.0,
         features: Callable[[], bytes] | None = None,
+        background: bool = False,
     ) -> Token2WavStream:
         """``voice``: one of ``voices()``, or with ``features`` the id of one that was made at run time:
         they give what ``prepare_voice`` gave, and are asked for when the engine does not keep that voice.
-        ``speed``: 1 is the voice's own. Raises ``StagewaveError(voice_unknown)``, and ``invalid_request``
-        for a speed that the engine cannot speak at."""
+        ``speed``: 1 is the voice's own. ``background``: nobody waits for its sound, so other streams go
+        before it. Raises ``StagewaveError(voice_unknown)``, and ``invalid_request`` for a speed that the
+        engine cannot speak at."""
         ...
 
     @property

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Collection, Iterator
 from typing import TypeVar
 
@@ -14,9 +13,6 @@ from workers.pulse import Pulse
 
 _log = logging.getLogger(__name__)
 Item = TypeVar("Item")
-
-WAY_S = 0.4
-"""Longer than a first packet of audio takes where one is awaited."""
 
 
 class AttemptLost(Exception):
@@ -30,11 +26,8 @@ class AttemptReleased(Exception):
 class Attempt:
     """What a runner holds while it works on a claim."""
 
-    def __init__(
-        self, claim: Claim, pulse: Pulse | None = None, make_way: Callable[[], None] | None = None
-    ) -> None:
+    def __init__(self, claim: Claim, pulse: Pulse | None = None) -> None:
         self.claim = claim
-        self._make_way = make_way
         self._pulse = pulse or Pulse()
         self.job = claim.job
         self.number = claim.attempt
@@ -43,6 +36,11 @@ class Attempt:
         self._end: type[AttemptLost | AttemptReleased] | None = None
         self._on_end: Callable[[], None] | None = None
         self._lock = threading.Lock()
+
+    @property
+    def background(self) -> bool:
+        """Whether nobody waits for it in particular: it belongs to a batch, and nobody listens."""
+        return self.job.spec.batch_id is not None and not self.listening
 
     @property
     def request_id(self) -> str:
@@ -60,8 +58,6 @@ class Attempt:
         for piece in self._pulse.steps(self, made):
             self.check()
             yield piece
-            if self._make_way is not None:
-                self._make_way()
 
     @property
     def ended(self) -> bool:
@@ -93,7 +89,6 @@ class LeaseKeeper:
         self._heartbeat_s = heartbeat_s
         self.pulse = Pulse()
         """Of the engine that all these attempts share."""
-        self._way_until = 0.0
         self._attempts: set[Attempt] = set()
         self._lock = threading.Lock()
         self._stop = threading.Event()
@@ -108,10 +103,7 @@ class LeaseKeeper:
 
     def hold(self, claim: Claim) -> Attempt:
         """From now on its lease is renewed, until ``drop``."""
-        in_batch = claim.job.spec.batch_id is not None
-        attempt = Attempt(claim, self.pulse, self._make_way if in_batch else None)
-        if not in_batch:
-            self._way_until = time.monotonic() + WAY_S
+        attempt = Attempt(claim, self.pulse)
         with self._lock:
             self._attempts.add(attempt)
         return attempt
@@ -128,12 +120,6 @@ class LeaseKeeper:
     def has_suspect(self) -> bool:
         with self._lock:
             return any(attempt.claim.suspect for attempt in self._attempts)
-
-    def _make_way(self) -> None:
-        """Between the steps of a batch's job: leave the engine to a live job that has just begun, for the
-        sake of its first audio. However many begin, a step comes in each ``WAY_S``."""
-        if (left_s := self._way_until - time.monotonic()) > 0:
-            time.sleep(left_s)
 
     def release_all(self, lost: Collection[object] = ()) -> None:
         """End every attempt as released: this process stops. The leases of those that are ``lost`` are not

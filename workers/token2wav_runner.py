@@ -123,10 +123,14 @@ class Token2WavRunner:
 
     def _open(self, attempt: Attempt) -> Token2WavStream:
         spec, voice_id = attempt.job.spec, attempt.job.voice_id
-        if voice_id is None:
-            return self._engine.open(spec.voice, spec.seed, speed=spec.speed)
-        features = partial(self.voices.features, attempt, voice_id)
-        return self._engine.open(voice_id, spec.seed, speed=spec.speed, features=features)
+        features = None if voice_id is None else partial(self.voices.features, attempt, voice_id)
+        return self._engine.open(
+            voice_id or spec.voice,
+            spec.seed,
+            speed=spec.speed,
+            features=features,
+            background=attempt.background,
+        )
 
     def _conclude(
         self,

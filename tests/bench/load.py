@@ -1,12 +1,13 @@
 """A running deploy under load, as its clients see it.
 
     stagewave up --config configs/step_audio_2.yaml --model-dir MODEL &
-    python -m tests.bench.load [--levels 1,8,32,64] [--tokens 250] [--out OUT.json]
+    python -m tests.bench.load [--levels 1,8,32,64] [--tokens 250] [--beside LINES] [--out OUT.json]
 
 At each level so many clients post TTS jobs one after the other. First with a listener: the time from POST
 to the first byte of live audio (TTFP), to the end of the audio (E2E), and seconds of audio a second. Then
 without one: seconds of audio a second of whole utterances. With STAGEWAVE_REDIS_URL set, also the time
-from POST until the first window of 28 tokens is in the channel between the stages.
+from POST until the first window of 28 tokens is in the channel between the stages. With ``--beside``
+instead: what one client with a listener sees alone, and beside a batch of so many whole utterances.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx
 
@@ -47,9 +49,13 @@ def main() -> None:
     parser.add_argument("--levels", default="1,8,32,64")
     parser.add_argument("--tokens", type=int, default=250, help="of each answer")
     parser.add_argument("--rounds", type=int, default=3, help="jobs of each client")
+    parser.add_argument("--beside", type=int, metavar="LINES")
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     tokens = token_channel()
+    if arguments.beside:
+        beside(Client(arguments.url, arguments.tokens, True, tokens), arguments.rounds, arguments.beside)
+        return
     rows: list[dict[str, float | str]] = []
     for level in map(int, arguments.levels.split(",")):
         for live in (True, False):
@@ -61,6 +67,17 @@ def main() -> None:
             print("  ".join(f"{name} {value}" for name, value in rows[-1].items()), flush=True)
             if arguments.out:
                 arguments.out.write_text(json.dumps(rows, indent=1))
+
+
+def beside(client: Client, rounds: int, lines: int) -> None:
+    client.round(1, 2)
+    for name, going in (("alone", False), ("beside a batch", True), ("alone again", False)):
+        batch = client.start_batch(lines) if going else None
+        heard = client.round(1, rounds)
+        shown = {"live": name, **row(1, True, heard, sum(one.e2e_s for one in heard))}
+        if batch is not None:
+            shown["batch_lines_per_s"] = client.stop_batch(batch)
+        print("  ".join(f"{name} {value}" for name, value in shown.items()), flush=True)
 
 
 def token_channel() -> TokenChannel | None:
@@ -92,6 +109,29 @@ class Client:
         """``level`` clients at a time, ``rounds`` jobs each."""
         with ThreadPoolExecutor(level) as clients:
             return list(clients.map(self._speak, range(level * rounds)))
+
+    def start_batch(self, lines: int) -> str:
+        """Of whole utterances; returns its id once it has come into its stride."""
+        body = {name: value for name, value in self._body.items() if name not in ("live", "mode")}
+        each = [json.dumps({**body, "text": TEXT.format(number=number)}) for number in range(lines)]
+        sent = self._http.post("/v1/batches", files={"file": ("lines.jsonl", "\n".join(each).encode())})
+        batch_id = str(sent.raise_for_status().json()["id"])
+        while self._batch(batch_id)["counts"]["succeeded"] < lines // 10:
+            time.sleep(0.1)
+        return batch_id
+
+    def stop_batch(self, batch_id: str) -> float:
+        """The lines a second that it last came to; what is left of it is canceled."""
+        batch = self._batch(batch_id)
+        assert batch["status"] == "in_progress", "the batch ended too soon"
+        self._http.post(f"/v1/batches/{batch_id}/cancel").raise_for_status()
+        while self._batch(batch_id)["status"] != "cancelled":
+            time.sleep(0.1)
+        return float(batch["rate_per_s"])
+
+    def _batch(self, batch_id: str) -> dict[str, Any]:
+        found: dict[str, Any] = self._http.get(f"/v1/batches/{batch_id}").raise_for_status().json()
+        return found
 
     def _speak(self, number: int) -> Heard:
         began = time.perf_counter()

@@ -7,6 +7,7 @@ Random weights: they cost what real ones cost. Prints, for one run:
 
 - the first chunk (28 tokens), RTF of one stream and of one whole utterance;
 - audio seconds per second at 1, 4, 8, … streams, in windows and whole;
+- a stream's first chunk and its end while as many whole utterances as the highest level are being voiced;
 - a window's time far into long audio, which must not grow;
 - the work of a window (operations and bytes, counted) beside what the machine does a second (measured):
   the floor;
@@ -93,6 +94,7 @@ def main() -> None:
         row("warm_up", seconds=time.perf_counter() - started)
         one_stream(ours, arguments.tokens, row)
         many_streams(ours, levels, arguments.tokens, arguments.rounds, row)
+        beside_wholes(ours, max(levels), arguments.tokens, row)
         long_audio(ours, row)
         floor(ours, max(levels), arguments.device, arguments.dtype, row)
         ours.close()
@@ -188,6 +190,43 @@ def many_streams(
             )
 
 
+def beside_wholes(
+    engine: StepAudio2Token2Wav, level: int, count: int, row: Callable[..., None], rounds: int = 10
+) -> None:
+    stop = threading.Event()
+    done: list[float] = []
+
+    def run(at: int) -> None:
+        turn = 0
+        while not stop.is_set():
+            speak(engine, 5000 * at + turn, count, live=False)
+            done.append(time.perf_counter())
+            turn += 1
+
+    threads = [threading.Thread(target=run, args=(at,)) for at in range(level)]
+    for thread in threads:
+        thread.start()
+    while len(done) < 2 * level:  # each has come round twice
+        time.sleep(0.01)
+    began, firsts, ends = time.perf_counter(), [], []
+    for turn in range(rounds):
+        started = time.perf_counter()
+        firsts.append(speak(engine, turn, count, live=True))
+        ends.append(time.perf_counter() - started)
+    took = time.perf_counter() - began
+    wholes = sum(began <= moment <= began + took for moment in done)
+    stop.set()
+    for thread in threads:
+        thread.join()
+    row(
+        f"beside {level} wholes",
+        first_p50_ms=1e3 * statistics.median(firsts),
+        first_worst_ms=1e3 * max(firsts),
+        end_p50_ms=1e3 * statistics.median(ends),
+        whole_audio_s_per_s=wholes * count * SECONDS_A_TOKEN / took,
+    )
+
+
 def long_audio(engine: StepAudio2Token2Wav, row: Callable[..., None]) -> None:
     tokens = tokens_of(7, POLICY.size * 150 + POLICY.lookahead)
     stream = engine.open("default", 7)
@@ -206,9 +245,9 @@ def floor(
     engine: StepAudio2Token2Wav, streams: int, device: str, dtype: str, row: Callable[..., None]
 ) -> None:
     """Operations of one window of one stream, counted while it runs; bytes that it must read at least."""
-    decoder = engine._work._streams
+    decoder = engine._windows._streams
     flow, slots = decoder._flow, decoder.slots
-    caches = engine._work._caches_of(engine._features["default"])
+    caches = engine._windows._caches_of(engine._features["default"])
     state = slots.take(caches)
     shape = WindowShape(POLICY.size, 256)
     packed = decoder._flow_windows.pack([Window(state, tokens_of(0, 28), 25)], shape, 1).to(flow.device)
@@ -281,7 +320,7 @@ def precision(
     for make in (lambda: half, full):
         engine = make()
         torch.backends.cudnn.allow_tf32 = make is not full
-        flow = engine._work._flow
+        flow = engine._windows._flow
         ids = torch.tensor(tokens, device=flow.device)
         mels.append(flow.whole([engine._features["default"]], [ids])[0].float().cpu())
         (wave,) = engine.open("default", 3).feed(tokens, True)

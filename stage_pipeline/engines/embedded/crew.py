@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import itertools
+import os
 import queue
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TypeVar
 
 Result = TypeVar("Result")
+
+_LOWEST = 19
 
 _Job = tuple[bool, int, Callable[[], None]]
 
@@ -21,7 +25,10 @@ class Crew:
     ones, since the C library keeps freed memory apart for each thread that ever asked for some.
     """
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, *, background: bool = False) -> None:
+        """``background``: they compute only while no other thread of this process wants to, at once and in
+        the middle of whatever they do (on Linux; elsewhere they are like any)."""
+        self._background = background
         self._jobs: queue.PriorityQueue[_Job] = queue.PriorityQueue()
         self._count = itertools.count()
         for index in range(size):
@@ -37,6 +44,8 @@ class Crew:
         return future.result()
 
     def _work(self) -> None:
+        if self._background and sys.platform == "linux":
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LOWEST)
         while True:
             *_, job = self._jobs.get()
             job()

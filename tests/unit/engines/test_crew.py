@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 import time
 
@@ -39,3 +41,12 @@ def test_results_and_failures_go_to_the_one_who_asked() -> None:
         with pytest.raises(ZeroDivisionError):
             crew.run(lambda: 1 // 0, urgent=True)
     assert crew.run(lambda: 8, urgent=False) == 8
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only there a thread has a priority of its own")
+def test_what_nobody_waits_for_is_computed_with_the_lowest_priority() -> None:
+    def priority() -> int:
+        return os.getpriority(os.PRIO_PROCESS, 0)
+
+    assert Crew(1, background=True).run(priority, urgent=True) == 19
+    assert Crew(1).run(priority, urgent=False) == priority() < 19

@@ -42,9 +42,11 @@ class Fragile(NoopToken2Wav):
     def __init__(self, breaks_in: int | None = None) -> None:
         super().__init__({"default": "0"})
         self.begun: list[int] = []
+        self.background: list[object] = []
         self._breaks_in = breaks_in
 
     def open(self, voice: str, seed: int, **options: object) -> FragileStream:
+        self.background.append(options["background"])
         return FragileStream(self)
 
     def began(self, piece: int) -> None:
@@ -196,3 +198,16 @@ def test_a_store_that_is_away_keeps_nothing_and_stops_nobody(backend: Backend) -
     run(backend, Fragile(), breaker)  # storing the result finds that the store is back
     np.testing.assert_allclose(heard(backend, job), expected(), atol=1e-4)
     assert breaker.once(lambda: None)
+
+
+@pytest.mark.parametrize(
+    ("options", "background"),
+    [({}, False), ({"batch_id": "batch_1"}, True), ({"batch_id": "batch_1", "live": True}, False)],
+)
+def test_only_what_nobody_waits_for_is_made_in_the_background(
+    backend: Backend, options: dict[str, object], background: bool
+) -> None:
+    spoken(backend, **options)
+    engine = Fragile()
+    run(backend, engine)
+    assert engine.background == [background] * PIECES

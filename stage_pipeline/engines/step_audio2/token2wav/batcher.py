@@ -1,7 +1,7 @@
 """Collects what many threads want voiced, and voices it together in one thread of its own.
 
-Fair: whoever waits longest decides what kind of batch comes next, and is in it. A stream has one request
-at a time, so none can crowd out another.
+Fair: whoever waits longest is in the next batch. A stream has one request at a time, so none can crowd out
+another.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -17,6 +18,7 @@ from stage_pipeline.engines.step_audio2.token2wav.batcher import Batcher, Reques
 from stage_pipeline.engines.step_audio2.token2wav.checkpoint import load_flow, load_hift
 from stage_pipeline.engines.step_audio2.token2wav.flow import FRAMES_PER_TOKEN, Flow, VoiceFeatures
 from stage_pipeline.engines.step_audio2.token2wav.harmonic_source import SAMPLE_RATE_HZ
+from stage_pipeline.engines.step_audio2.token2wav.lane import Lane, settled
 from stage_pipeline.engines.step_audio2.token2wav.noise import Noise
 from stage_pipeline.engines.step_audio2.token2wav.stream_decoder import CHUNK_POLICY, StreamDecoder
 from stage_pipeline.engines.step_audio2.token2wav.stream_slots import LONGEST_TOKENS
@@ -28,8 +30,9 @@ from stage_pipeline.engines.step_audio2.token2wav.voices import (
     on_device,
     to_bytes,
 )
-from stage_pipeline.engines.step_audio2.token2wav.whole_decoder import WholeDecoder
-from stage_pipeline.engines.step_audio2.token2wav.workload import Ask, Job, Workload
+from stage_pipeline.engines.step_audio2.token2wav.whole_decoder import Utterance, WholeDecoder
+from stage_pipeline.engines.step_audio2.token2wav.whole_work import WholeWork
+from stage_pipeline.engines.step_audio2.token2wav.window_work import Ask, Job, WindowWork
 from stage_pipeline.errors import ErrorCode, StagewaveError
 from stage_pipeline.stages import Float32Wave, own_speed_only
 
@@ -43,11 +46,11 @@ _FRAMES_A_SECOND = 50
 class Token2WavOptions:
     """``streams``: most streams with caches at a time, and windows a pass; others wait for a slot.
     ``wait_ms``: how long a window waits for company. ``whole_frames``: most mel frames, padding included,
-    of one pass over whole utterances: a pass is what a stream's window may have to wait for. ``dtype``:
-    of the flow, and ``vocoder_dtype`` of the vocoder's convolutions: None for float16 where the flow's is
-    that, else float32. ``guidance``: None for the checkpoint's own. ``graphs``: CUDA graphs, and
-    ``compile``: small kernels joined with ``torch.compile`` (it wants a C compiler), both on a GPU.
-    ``longest_voice_s``: of prompts that come later; each stream's slot is as long as the longest prompt."""
+    of one pass over whole utterances, which takes memory in proportion. ``dtype``: of the flow, and
+    ``vocoder_dtype`` of the vocoder's convolutions: None for float16 where the flow's is that, else
+    float32. ``guidance``: None for the checkpoint's own. ``graphs``: CUDA graphs, and ``compile``: small
+    kernels joined with ``torch.compile`` (it wants a C compiler), both on a GPU. ``longest_voice_s``: of
+    prompts that come later; each stream's slot is as long as the longest prompt."""
 
     device: str = "cpu"
     dtype: torch.dtype = torch.float32
@@ -123,10 +126,14 @@ class StepAudio2Token2Wav:
                 longest,
                 graphs=options.graphs and device.type == "cuda",
             )
-            wholes = WholeDecoder(flow, vocoder, noise)
-        most_caches = len(features) + _CACHES
-        self._work = Workload(flow, streams, wholes, options.streams, options.whole_frames, most_caches)
-        self._batcher = Batcher(self._work, options.wait_ms / 1000)
+            decoder = WholeDecoder(flow, vocoder, noise)
+        settled(device)
+        ahead, behind = Lane(device, ahead=True), Lane(device, ahead=False)
+        self._windows = WindowWork(flow, streams, ahead, options.streams, len(features) + _CACHES)
+        self._wholes = WholeWork(decoder, behind, options.whole_frames)
+        # A thread each: a window takes milliseconds, and a pass over whole utterances may take a second.
+        self._window_batcher = Batcher(self._windows, options.wait_ms / 1000)
+        self._whole_batcher = Batcher(self._wholes, options.wait_ms / 1000)
 
     def voices(self) -> tuple[str, ...]:
         return tuple(self._features)
@@ -138,13 +145,14 @@ class StepAudio2Token2Wav:
         *,
         speed: float = 1.0,
         features: Callable[[], bytes] | None = None,
+        background: bool = False,
     ) -> StepAudio2Stream:
         if speed != 1.0:
             raise own_speed_only()
         found = self._features.get(voice) if features is None else self._made_voice(voice, features)
         if found is None:
             raise StagewaveError(ErrorCode.VOICE_UNKNOWN, "there is no such voice", field="voice")
-        return StepAudio2Stream(found, seed, self._work, self._batcher)
+        return StepAudio2Stream(found, seed, self._windows, self._window_batcher, self._whole_batcher)
 
     @property
     def voice_tag(self) -> str:
@@ -157,10 +165,13 @@ class StepAudio2Token2Wav:
 
     def warm_up(self) -> None:
         """Prepare each voice's caches, and run every shape that streams come in."""
-        self._work.warm_up(self._features.values())
+        self._windows.warm_up(self._features.values())
+        self._wholes.warm_up(self._features.values())
+        settled(self._device)
 
     def close(self) -> None:
-        self._batcher.close()
+        self._window_batcher.close()
+        self._whole_batcher.close()
 
     def _made_voice(self, voice: str, features: Callable[[], bytes]) -> VoiceFeatures:
         """Streams hold their voice: one that is forgotten here while it sounds goes on."""
@@ -176,6 +187,7 @@ class StepAudio2Token2Wav:
             self._check_length(read)
             with torch.inference_mode():
                 found = on_device(read, self._device)
+            settled(self._device)
         with self._making:
             found = self._made.setdefault(voice, found)  # another thread may have been quicker
             self._made.move_to_end(voice)
@@ -196,14 +208,24 @@ class StepAudio2Stream:
     in windows, if it is not longer than 100 s with its prompt (what attends to everything must end
     somewhere)."""
 
-    def __init__(self, features: VoiceFeatures, seed: int, work: Workload, batcher: Batcher) -> None:
+    def __init__(
+        self,
+        features: VoiceFeatures,
+        seed: int,
+        windows: WindowWork,
+        window_batcher: Batcher,
+        whole_batcher: Batcher,
+    ) -> None:
+        self._features = features
+        self._seed = seed
         self._job = Job(features, seed)
-        self._work = work
-        self._batcher = batcher
-        self._request: Request | None = None
+        self._windows = windows
+        self._window_batcher = window_batcher
+        self._whole_batcher = whole_batcher
+        self._cancel: Callable[[], None] | None = None
         self._fed = False
         self._done = False
-        work.opened(self._job)
+        windows.opened(self._job)
 
     def feed(self, tokens: tuple[int, ...], final: bool) -> Iterator[Float32Wave]:
         """As ``Token2WavStream.feed``: 960 samples a token in all. Ids that are no codebook entries are
@@ -211,14 +233,17 @@ class StepAudio2Stream:
         if self._done:
             raise _misused("the stream has ended")
         kept = tuple(token for token in tokens if CHUNK_POLICY.keeps(token))
-        whole = final and not self._fed and len(kept) <= LONGEST_TOKENS - len(self._job.features.tokens)
+        whole = final and not self._fed and len(kept) <= LONGEST_TOKENS - len(self._features.tokens)
         self._fed, self._done = True, final
         if whole:
-            yield from self._voice(kept, final=True, whole=True)
+            self._leave_windows()
+            if kept:
+                yield from self._voice(self._whole_batcher, Utterance(self._features, self._seed, kept))
             return
         consumed = 0
         while (window := CHUNK_POLICY.next_window(kept, consumed, final)) is not None:
-            yield from self._voice(kept[window.start : window.stop], final=window.final, whole=False)
+            part = kept[window.start : window.stop]
+            yield from self._voice(self._window_batcher, Ask(self._job, part, window.final))
             consumed = window.consumed
             if window.final:
                 return
@@ -227,23 +252,24 @@ class StepAudio2Stream:
 
     def close(self) -> None:
         self._done = True
-        request = self._request
-        if request is not None:
-            self._batcher.cancel(request)
-        self._work.closed(self._job)
-        self._batcher.look_again()
+        if (cancel := self._cancel) is not None:
+            cancel()
+        self._leave_windows()
 
-    def _voice(self, tokens: tuple[int, ...], *, final: bool, whole: bool) -> Iterator[Float32Wave]:
-        if whole and not tokens:
-            return
-        request = self._request = Request(Ask(self._job, tokens, final, whole))
+    def _leave_windows(self) -> None:
+        self._windows.closed(self._job)
+        self._window_batcher.look_again()
+
+    def _voice(self, batcher: Batcher, work: object) -> Iterator[Float32Wave]:
+        request = Request(work)
+        self._cancel = partial(batcher.cancel, request)
         try:
-            wave = self._batcher.voice(request)
+            wave = batcher.voice(request)
         except StagewaveError:
             self._done = True
             raise
         finally:
-            self._request = None
+            self._cancel = None
         if wave is not None and len(wave):
             yield wave
 

@@ -59,7 +59,11 @@ class Replays:
                 function(*inputs)
         torch.cuda.current_stream(self._device).wait_stream(side)
         graph = torch.cuda.CUDAGraph()
+        current = torch.cuda.current_stream(self._device)
+        # A graph's kernels have the priority of the stream they are captured on, wherever it is replayed;
+        # the default stream takes no captures.
+        stream = None if current == torch.cuda.default_stream(self._device) else current
         # Other threads may go on allocating meanwhile.
-        with torch.cuda.graph(graph, pool=self._memory, capture_error_mode="thread_local"):
+        with torch.cuda.graph(graph, pool=self._memory, stream=stream, capture_error_mode="thread_local"):
             output = function(*inputs)
         return _Captured(graph, inputs, output)

@@ -5,9 +5,13 @@ import time
 
 import numpy as np
 import pytest
+import torch
 
 from stage_pipeline.engines.step_audio2.token2wav.batcher import Batcher, Request
-from stage_pipeline.engines.step_audio2.token2wav.workload import Ask, Job, Workload
+from stage_pipeline.engines.step_audio2.token2wav.lane import Lane
+from stage_pipeline.engines.step_audio2.token2wav.whole_decoder import Utterance
+from stage_pipeline.engines.step_audio2.token2wav.whole_work import WholeWork
+from stage_pipeline.engines.step_audio2.token2wav.window_work import Ask, Job, WindowWork
 from stage_pipeline.errors import StagewaveError
 
 
@@ -141,29 +145,36 @@ class Streams:
 
 
 @pytest.fixture
-def workload():
-    return Workload(None, Streams(), None, most_streams=2, most_frames=1000, most_caches=2)
+def windows():
+    return WindowWork(None, Streams(), Lane(torch.device("cpu"), ahead=True), most_streams=2, most_caches=2)
 
 
-def waiting(voice, *asks):
-    return [Request(Ask(Job(voice, 0), (0,) * count, True, whole)) for count, whole in asks]
+@pytest.fixture
+def wholes():
+    return WholeWork(None, Lane(torch.device("cpu"), ahead=False), most_frames=1000)
 
 
-def test_the_oldest_decides_the_kind_and_the_others_wait_their_turn(workload, voice):
-    asks = waiting(voice, (100, True), (10, False), (110, True), (400, True))
-    # 400 tokens are not alike; windows are another kind.
-    assert workload.choose(asks) == [asks[0], asks[2]]
-    assert workload.choose(asks[1:]) == [asks[1]]
+def asks(voice, *counts):
+    return [Request(Ask(Job(voice, 0), (0,) * count, False)) for count in counts]
 
 
-def test_one_pass_over_whole_utterances_holds_no_more_than_its_frames(workload, voice):
-    asks = waiting(voice, *[(100, True)] * 4)
-    assert workload.choose(asks) == asks[:2]  # 152 of the prompt and 200 each
-    alone = waiting(voice, (2000, True))
-    assert workload.choose(alone) == alone  # one is always taken
+def utterances(voice, *counts):
+    return [Request(Utterance(voice, 0, (0,) * count)) for count in counts]
 
 
-def test_windows_without_a_slot_let_others_pass(workload, voice):
-    asks = waiting(voice, (28, False), (28, False), (30, True))
-    assert workload.choose(asks) == asks[:1]
-    assert workload.choose(asks[1:]) == [asks[1]]
+def test_whole_utterances_of_like_length_go_together_with_the_oldest(wholes, voice):
+    waiting = utterances(voice, 100, 400, 110)
+    assert wholes.choose(waiting) == [waiting[0], waiting[2]]
+    assert wholes.choose(waiting[1:]) == [waiting[1]]
+
+
+def test_one_pass_over_whole_utterances_holds_no_more_than_its_frames(wholes, voice):
+    waiting = utterances(voice, *[100] * 4)
+    assert wholes.choose(waiting) == waiting[:2]  # 152 of the prompt and 200 each
+    alone = utterances(voice, 2000)
+    assert wholes.choose(alone) == alone  # one is always taken
+
+
+def test_windows_without_a_slot_wait(windows, voice):
+    waiting = asks(voice, 28, 28)
+    assert windows.choose(waiting) == waiting[:1]

@@ -1,6 +1,7 @@
 """A stream gives what it gives alone, whatever else runs and in whatever order."""
 
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -132,6 +133,20 @@ def test_threads_that_share_an_engine_get_what_they_get_alone(engine, goldens, t
     for at, wave in enumerate(expected):
         assert np.abs(got[at] - wave).max() < TOLERANCE
     assert np.abs(expected[0] - expected[2]).max() > 0.001  # another voice sounds different
+
+
+def test_a_window_does_not_wait_for_whole_utterances(engine, goldens):
+    shared = engine({"default": str(goldens / "prompt_22k_stereo.wav")})
+    whole = threading.Thread(
+        target=lambda: list(shared.open("default", 1).feed(tokens_of(1, 2000), True)), daemon=True
+    )
+    whole.start()
+    time.sleep(0.1)  # it has begun
+    stream = shared.open("default", 2)
+    pieces = list(stream.feed(tokens_of(2, POLICY.size + POLICY.lookahead), False))
+    assert sum(map(len, pieces)) > 0 and whole.is_alive()
+    stream.close()
+    whole.join(120)
 
 
 def test_the_seed_and_the_place_alone_decide_the_noise():

@@ -163,7 +163,7 @@ def test_a_closed_engine_refuses_instead_of_hanging(engine):
 def test_a_failing_batch_fails_its_jobs_and_no_others(engine, monkeypatch):
     shared = engine()
     stream = shared.open("default", 1)
-    monkeypatch.setattr(shared._work._streams, "step", lambda windows: 1 / 0)
+    monkeypatch.setattr(shared._windows._streams, "step", lambda windows: 1 / 0)
     with pytest.raises(StagewaveError) as caught:
         list(stream.feed(tokens_of(28), False))
     assert caught.value.code is ErrorCode.ENGINE_FAILED

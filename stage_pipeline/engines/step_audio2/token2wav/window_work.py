@@ -1,4 +1,4 @@
-"""What waits to be voiced, and which of it is voiced together: the decoder behind the batcher."""
+"""Which windows of streams are voiced together: the decoder behind the batcher of what is listened to."""
 
 from __future__ import annotations
 
@@ -10,23 +10,11 @@ from dataclasses import dataclass
 import torch
 
 from stage_pipeline.engines.step_audio2.token2wav.batcher import Request
-from stage_pipeline.engines.step_audio2.token2wav.flow import (
-    FRAMES_PER_TOKEN,
-    Flow,
-    VoiceCaches,
-    VoiceFeatures,
-)
-from stage_pipeline.engines.step_audio2.token2wav.stream_decoder import (
-    CHUNK_POLICY,
-    StreamDecoder,
-    StreamWindow,
-)
+from stage_pipeline.engines.step_audio2.token2wav.flow import Flow, VoiceCaches, VoiceFeatures
+from stage_pipeline.engines.step_audio2.token2wav.lane import Lane
+from stage_pipeline.engines.step_audio2.token2wav.stream_decoder import StreamDecoder, StreamWindow
 from stage_pipeline.engines.step_audio2.token2wav.stream_slots import StreamState
-from stage_pipeline.engines.step_audio2.token2wav.whole_decoder import Utterance, WholeDecoder
 from stage_pipeline.stages import Float32Wave
-
-# Padding to the longest costs what it is longer, and every pass its launches.
-_ALIKE = 1.5
 
 
 @dataclass(slots=True, eq=False)
@@ -45,28 +33,19 @@ class Ask:
     job: Job
     tokens: tuple[int, ...]
     final: bool
-    whole: bool
 
 
-class Workload:
-    """Decides what is voiced together, and does it: the batcher's decoder. ``most_streams``: windows of one
-    pass; ``most_frames``: mel frames, padding included, of one pass over whole utterances;
-    ``most_caches``: voices whose prompt's memory is kept, which takes 0.3 GB for one of ten seconds."""
+class WindowWork:
+    """``most_streams``: windows of one pass; ``most_caches``: voices whose prompt's memory is kept, which
+    takes 0.3 GB for one of ten seconds."""
 
     def __init__(
-        self,
-        flow: Flow,
-        streams: StreamDecoder,
-        wholes: WholeDecoder,
-        most_streams: int,
-        most_frames: int,
-        most_caches: int,
+        self, flow: Flow, streams: StreamDecoder, lane: Lane, most_streams: int, most_caches: int
     ) -> None:
         self._flow = flow
         self._streams = streams
-        self._wholes = wholes
+        self._lane = lane
         self._most_streams = most_streams
-        self._most_frames = most_frames
         self._most_caches = most_caches
         self._lock = threading.Lock()
         self._live: set[int] = set()
@@ -77,6 +56,7 @@ class Workload:
             self._live.add(id(job))
 
     def closed(self, job: Job) -> None:
+        """It has no more windows."""
         with self._lock:
             job.closed = True
             self._end(job)
@@ -85,15 +65,12 @@ class Workload:
         free = self._streams.slots.free
         able = []
         for request in waiting:
-            ask = _ask(request)
-            if not ask.whole and ask.job.state is None:
+            if _ask(request).job.state is None:
                 if not free:
                     continue
                 free -= 1
             able.append(request)
-        if able and _ask(able[0]).whole:
-            return self._alike([request for request in able if _ask(request).whole])
-        return [request for request in able if not _ask(request).whole][: self._most_streams]
+        return able[: self._most_streams]
 
     def full(self, waiting: Sequence[Request]) -> bool:
         chosen = self.choose(waiting)
@@ -109,13 +86,13 @@ class Workload:
             for ask in asks:
                 ask.job.busy = True
         try:
-            if asks[0].whole:
-                return self._wholes.voice(
-                    [Utterance(ask.job.features, ask.job.seed, ask.tokens) for ask in asks]
+            with self._lane.taken():
+                return self._streams.step(
+                    [
+                        StreamWindow(self._state(ask.job), ask.job.seed, ask.tokens, ask.final)
+                        for ask in asks
+                    ]
                 )
-            return self._streams.step(
-                [StreamWindow(self._state(ask.job), ask.job.seed, ask.tokens, ask.final) for ask in asks]
-            )
         except Exception:
             # Their caches may be half written.
             for ask in asks:
@@ -132,27 +109,10 @@ class Workload:
     @torch.inference_mode()
     def warm_up(self, voices: Iterable[VoiceFeatures]) -> None:
         """Before the first request."""
-        for voice in voices:
-            self._caches_of(voice)
-            self._wholes.voice([Utterance(voice, 0, range(CHUNK_POLICY.size))])
-        self._streams.warm_up()
-
-    def _alike(self, wholes: list[Request]) -> list[Request]:
-        """Whole utterances to pad to one length: the one that waits longest, and those not much longer or
-        shorter."""
-        lengths = [self._frames(_ask(request)) for request in wholes]
-        chosen: list[Request] = []
-        longest = 0
-        for request, frames in zip(wholes, lengths, strict=True):
-            padded = max(longest, frames) * (len(chosen) + 1)
-            alike = lengths[0] / _ALIKE <= frames <= lengths[0] * _ALIKE
-            if not chosen or (alike and padded <= self._most_frames):
-                chosen.append(request)
-                longest = max(longest, frames)
-        return chosen
-
-    def _frames(self, ask: Ask) -> int:
-        return ask.job.features.frames + FRAMES_PER_TOKEN * len(ask.tokens)
+        with self._lane.taken():
+            for voice in voices:
+                self._caches_of(voice)
+            self._streams.warm_up()
 
     def _state(self, job: Job) -> StreamState:
         if job.state is None:
