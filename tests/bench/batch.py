@@ -1,14 +1,14 @@
 """What a batch costs, what memory it takes, and what it does to somebody who waits.
 
     python -m tests.bench.batch [--lines 10000] [--kind tts|asr]
-    python -m tests.bench.batch --speech [--rounds 30]
+    python -m tests.bench.batch --speech [--rounds 30] [--kind tts|asr]
 
 The first starts the whole system on the engine that does nothing and sends a batch of lines over HTTP, each
 for one token of speech (both stages, a WAV in the store), or for a tenth of a second to hear (one stage).
 It prints lines a second from POST to the last line of the output, the processor time of a line in each
 process (which tells what they would be on a machine with nothing else to do), and the memory of each one
-on the way. The second uses the embedded engine, and measures the time to first audio of a live job alone,
-and with a batch of the same kind beside it.
+on the way. The second uses the embedded engine, and measures the time to first audio of a live job that
+speaks, alone and with a batch beside it: of long texts to speak, or of recordings to hear.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from pathlib import Path
 
 import httpx
 
+from tests.bench.long_audio import reading
 from tests.bench.whole_system import EVERYTHING, report, whole_system
 from tests.integration.conftest import ROOT, System, wav
 
@@ -43,7 +44,7 @@ def main() -> None:
         system.start(*(name for name in EVERYTHING if name != "api"))
         with httpx.Client(base_url=system.url, timeout=60) as client:
             if options.speech:
-                beside(client, options.rounds)
+                beside(system, client, options.kind, options.rounds)
             else:
                 throughput(system, client, options.kind, options.lines)
 
@@ -80,10 +81,16 @@ def throughput(system: System, client: httpx.Client, kind: str, count: int) -> N
         print(f"{name:12} MB before {along[0]:.0f}, half way {middle:.0f}, at the end {along[-1]:.0f}")
 
 
-def beside(client: httpx.Client, rounds: int) -> None:
+def beside(system: System, client: httpx.Client, kind: str, rounds: int) -> None:
     """Live jobs, alone and beside a batch, taking turns so that both see the same machine."""
     text = "The train to the coast leaves at a quarter to ten, and it takes about an hour and a half."
-    line = json.dumps({"type": "tts", "text": " ".join([text] * 4)})
+    key = "uploads/speech.flac"
+    system.backend.objects.put_bytes(key, reading(20)[0], "audio/flac")
+    lines = {
+        "tts": {"type": "tts", "text": " ".join([text] * 4)},
+        "asr": {"type": "asr", "language": "en", "audio_url": f"s3://{system.settings.s3_bucket}/{key}"},
+    }
+    line = json.dumps(lines[kind])
     alone: list[float] = []
     busy: list[float] = []
     for _ in range(5):
