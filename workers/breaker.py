@@ -40,25 +40,24 @@ class Breaker:
             try:
                 return use()
             except StagewaveError as error:
-                self._note(error)
+                self._note(attempt, error)
 
-    def once(self, use: Callable[[], object]) -> bool:
-        """``use()``, unless the store is away or turns out to be; whether it was done."""
+    def once(self, attempt: Attempt, use: Callable[[], _Answer]) -> _Answer | None:
+        """``use()``; None while the store is away, or when it turns out to be."""
         if self._open:
-            return False
+            return None
         try:
-            use()
+            return use()
         except StagewaveError as error:
-            self._note(error)
-            return False
-        return True
+            self._note(attempt, error)
+            return None
 
-    def _note(self, error: StagewaveError) -> None:
+    def _note(self, attempt: Attempt, error: StagewaveError) -> None:
         """Opens for a store that is away; raises what is another error."""
         if error.code is not ErrorCode.STORE_UNAVAILABLE:
             raise error
         if not self._open:
-            _log.warning("object store away")
+            _log.warning("object store away", extra={"job_id": attempt.job.id})
         self._open, self._probed_at = True, time.monotonic()
 
     def _wait_closed(self, attempt: Attempt) -> None:

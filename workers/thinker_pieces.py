@@ -70,6 +70,8 @@ class ThinkerPieces:
                 result, rest = self.account.end()
                 teller.tell(rest)
                 ended = run.piece, result
+                if result.result.finish_reason == "length" and self._is_limited:
+                    break
         finally:
             runs.abort()
         self._attempt.check()
@@ -140,6 +142,12 @@ class ThinkerPieces:
     def _hears_all(self) -> bool:
         """Whether the recording goes to the engine as it is."""
         return self._engine.longest_audio_s is None and not self._spec.keep_timing
+
+    @property
+    def _is_limited(self) -> bool:
+        """Whether the client has said how much may be made: the piece that came to it is the last."""
+        said = next(iter(self._spec.sampling_params_list), {})
+        return self._spec.type is not Task.ASR and "max_tokens" in said
 
     def _requests(self) -> Iterator[tuple[Piece, GenerateRequest]]:
         spec, writer = self._spec, self._writer

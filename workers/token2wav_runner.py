@@ -21,6 +21,7 @@ from workers.audio_channel import AudioWriter
 from workers.backend import Backend
 from workers.breaker import Breaker
 from workers.job import JsonObject
+from workers.object_store import ObjectStore
 from workers.results import audio_key, remove_other_attempts
 from workers.spool import Spool
 from workers.states import Stage, pool_of
@@ -47,6 +48,8 @@ class Token2WavRunner:
         self._engine = engine
         self._deploy = deploy
         self._spool = spool
+        # Somebody may be listening while a part is stored.
+        self._hurried = ObjectStore(backend.settings, patient=False)
         self.voices = VoicePreparer(backend, engine, pool_of(self.stage, deploy.model), breaker)
 
     def run(self, attempt: Attempt) -> None:
@@ -68,11 +71,12 @@ class Token2WavRunner:
         with FileEncoder(made, spec.response_format, resampler.out_hz) as encoder:
             recording = _Recording(self._backend, attempt, encoder, pcm, resampler, afresh)
             parts = VoicedParts(
-                self._backend.objects, self._breaker, attempt, feed.begun_by, self._engine.sample_rate
+                self._hurried, self._breaker, attempt, feed.begun_by, self._engine.sample_rate
             )
             self._voice(attempt, feed, parts, recording)
             recording.close()
             encoder.close()
+        feed.finish()
         attempt.check()
         self._conclude(attempt, feed.result, recording, made, parts)
 

@@ -25,8 +25,8 @@ class Feed:
 
 
 class TokenFeed:
-    """One attempt's. ``result`` is there when all has been fed. Raises ``StreamRestarted`` when the Thinker
-    began anew."""
+    """One attempt's. ``result`` is there when all has been fed, or ``finish`` was called. Raises
+    ``StreamRestarted`` when the Thinker began anew."""
 
     def __init__(self, backend: Backend, attempt: Attempt, policy: ChunkPolicy) -> None:
         """Waits for the first tokens."""
@@ -47,6 +47,11 @@ class TokenFeed:
             made = made or bool(chunk.tokens)
             if made and _ends(chunk):
                 pieces, made = pieces - 1, False
+
+    def finish(self) -> None:
+        """Take what is left without feeding it."""
+        for chunk in self._chunks:
+            self.result = chunk.result or self.result
 
     def __iter__(self) -> Iterator[Feed]:
         """A piece without tokens is left out."""

@@ -5,11 +5,13 @@ An attempt that comes after a lost worker goes on behind it, and need not speak 
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from functools import partial
 
 import numpy as np
 
+from stage_pipeline.errors import ErrorCode, StagewaveError
 from stage_pipeline.messages import wave_to_pcm16
 from stage_pipeline.stages import Float32Wave
 from workers.attempt import Attempt
@@ -19,6 +21,8 @@ from workers.results import voiced_prefix
 
 PART_S = 30.0
 """Sound that a lost worker may cost. It ends with the piece in which it becomes so long."""
+_MOST_S = 180.0
+"""So much waits for a store that is away before no more is kept."""
 _BLOCK_S = 5.0
 _CONTENT_TYPE = "application/octet-stream"
 
@@ -44,13 +48,18 @@ class VoicedParts:
         """Whether the store has any part."""
 
     def restore(self) -> Iterator[Float32Wave]:
-        """What earlier attempts have voiced, in blocks; ``pieces`` says how far it goes."""
-        stored = self._breaker.call(self._attempt, self._stored)
+        """What earlier attempts have voiced, in blocks; ``pieces`` says how far it goes. That is no further
+        than the store can be reached: to voice it again is better than to wait."""
+        stored = self._breaker.once(self._attempt, self._stored) or {}
         while (end := stored.get(self.pieces)) is not None:
             key = self._key(self.pieces, end)
-            pcm = self._breaker.call(self._attempt, partial(self._read, key))
+            pcm = self._breaker.once(self._attempt, partial(self._read, key))
+            if not pcm:
+                break
             wave = np.frombuffer(pcm, "<i2").astype(np.float32) / np.float32(32768.0)
-            yield from np.array_split(wave, max(1, round(len(wave) / self._rate_hz / _BLOCK_S)))
+            for block in np.array_split(wave, max(1, round(len(wave) / self._rate_hz / _BLOCK_S))):
+                self._attempt.check()
+                yield block
             self.pieces, self.any = end, True
         self._first_piece = self.pieces
 
@@ -65,15 +74,22 @@ class VoicedParts:
         self.pieces += 1
         if not self._keeping or len(self._pcm) < 2 * PART_S * self._rate_hz:
             return
-        key = self._key(self._first_piece, self.pieces)
         # Not worth waiting for a store that is away: all that it saves is time, should this worker be lost.
-        self._keeping = self._breaker.once(lambda: self._objects.put_bytes(key, self._pcm, _CONTENT_TYPE))
-        self.any = self.any or self._keeping
+        if self._breaker.once(self._attempt, self._store):
+            self.any = True
+            self._first_piece = self.pieces
+        elif len(self._pcm) < 2 * _MOST_S * self._rate_hz:
+            return  # it goes with the next piece
+        else:
+            self._keeping = False
         self._pcm.clear()
-        self._first_piece = self.pieces
 
     def _key(self, first: int, end: int) -> str:
         return f"{self._prefix}{first}-{end}"
+
+    def _store(self) -> int:
+        key = self._key(self._first_piece, self.pieces)
+        return self._objects.put_file(key, io.BytesIO(self._pcm), _CONTENT_TYPE)
 
     def _stored(self) -> dict[int, int]:
         """First piece to the one after the last, of each part; where two overlap, of the longer one."""
@@ -83,5 +99,11 @@ class VoicedParts:
         return dict(sorted((int(first), int(end)) for first, end in names))
 
     def _read(self, key: str) -> bytes:
-        with self._objects.open(key) as found:
-            return b"".join(found.iter_chunks())
+        """Nothing, where another attempt has won and tidied up."""
+        try:
+            with self._objects.open(key) as found:
+                return b"".join(found.iter_chunks())
+        except StagewaveError as error:
+            if error.code is ErrorCode.NOT_FOUND:
+                return b""
+            raise

@@ -6,7 +6,8 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from functools import partial
 from typing import Protocol
 
 from stage_pipeline.errors import EngineDead, ErrorCode, StagewaveError, is_disk_full
@@ -14,6 +15,7 @@ from workers.attempt import Attempt, AttemptLost, AttemptReleased, LeaseKeeper
 from workers.backend import Backend
 from workers.claim_store import Claim
 from workers.fenced_stream import FencedOff
+from workers.object_store import ObjectStore
 from workers.results import remove_objects, remove_other_attempts
 from workers.spool import Spool
 from workers.states import IO_POOL, Stage, Status
@@ -172,21 +174,22 @@ class Worker:
     def _failed(self, attempt: Attempt, error: StagewaveError) -> str:
         ended = self._backend.claims.fail(attempt.claim, error)
         if ended and attempt.claim.stage is Stage.TOKEN2WAV:
-            self._drop_leftovers(attempt.claim)
+            self._remove(attempt.job.id, partial(remove_other_attempts, kept=set()))
         return error.code.code
 
     def _drop_leftovers(self, claim: Claim) -> None:
-        """Of a job that ended without a result, or was deleted, what its attempts have made."""
+        """Of a job that was canceled or deleted, what this attempt has made a moment too late."""
         job_id = claim.job.id
         status = self._backend.jobs.status(job_id)
         if status is not None and (not status.terminal or status is Status.SUCCEEDED):
             return
         self._backend.streams.drop(job_id)
+        remove = remove_objects if status is None else partial(remove_other_attempts, kept=set())
+        self._remove(job_id, remove)
+
+    def _remove(self, job_id: str, remove: Callable[[ObjectStore, str], None]) -> None:
         try:
-            if status is None:
-                remove_objects(self._backend.objects, job_id)
-            else:
-                remove_other_attempts(self._backend.objects, job_id, kept=set())
+            remove(self._backend.objects, job_id)
         except StagewaveError:
             _log.warning("leftovers stay until the sweep", extra={"job_id": job_id})
 

@@ -36,10 +36,8 @@ class Failures:
         """It is done, or was done before, or needs nothing: what earlier runs have left about it goes."""
         if not self._earlier:
             return
-        place, about = found.source, {_place(found.source)}
-        while "/" in place:  # a folder that could not be looked into can be now
-            place = place.rpartition("/")[0]
-            about.add(_place(place))
+        # A folder that could not be looked into can be now, if something was found in it.
+        about = {_place(found.source), _place(found.source.rpartition("/")[0])}
         if not isinstance(found, PassedOver):
             failure = Failure(found.source, "", "", found) if isinstance(found, Item) else found
             about.add(_name_of(self._form(failure)) or "")

@@ -64,9 +64,14 @@ class Requests:
 
     async def fetch(self, client: AsyncClient, batch: Batch, tally: Tally) -> None:
         """Write what became of the requests."""
-        await self._write("output.jsonl", client.batches.output(batch.id))
+        done: set[int] = set()
         failed: set[int] = set()
         by_code: Counter[str] = Counter()
+
+        async def outcomes() -> AsyncIterator[BatchLine]:
+            async for line in client.batches.output(batch.id):
+                done.add(line.line)
+                yield line
 
         async def errors() -> AsyncIterator[BatchLine]:
             async for line in client.batches.errors(batch.id):
@@ -74,24 +79,25 @@ class Requests:
                 by_code[str((line.error or {}).get("code", "error"))] += 1
                 yield line
 
+        await self._write("output.jsonl", outcomes())
         await self._write("errors.jsonl", errors())
         tally.failures = by_code
         if isinstance(self.source, Path):
-            await asyncio.to_thread(self._keep, self.source, failed, batch.status == "completed")
+            await asyncio.to_thread(self._keep, self.source, done, failed)
 
     async def _write(self, name: str, lines: AsyncIterator[BatchLine]) -> None:
         with output(self._out / name) as file:
             async for line in lines:
                 file.write(json.dumps(line.record, ensure_ascii=False).encode() + b"\n")
 
-    def _keep(self, source: Path, failed: set[int], all_ended: bool) -> None:
+    def _keep(self, source: Path, done: set[int], failed: set[int]) -> None:
         """Write down the lines that failed, after those that earlier batches have left and this one has not
         brought to an end."""
         path = self._out / NAME
         left = {_digest(line) for line in _lines_of(path) if line.strip()} if path.exists() else set()
         if left:
             for number, line in enumerate(_lines_of(source), 1):
-                if all_ended or number in failed:
+                if number in done or number in failed:
                     left.discard(_digest(line))
         if not left and not failed:
             path.unlink(missing_ok=True)

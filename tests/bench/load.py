@@ -53,10 +53,13 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     tokens = token_channel()
-    if arguments.beside:
-        beside(Client(arguments.url, arguments.tokens, True, tokens), arguments.rounds, arguments.beside)
-        return
     rows: list[dict[str, float | str]] = []
+    if arguments.beside:
+        client = Client(arguments.url, arguments.tokens, True, tokens)
+        rows = beside(client, arguments.rounds, arguments.beside)
+        if arguments.out:
+            arguments.out.write_text(json.dumps(rows, indent=1))
+        return
     for level in map(int, arguments.levels.split(",")):
         for live in (True, False):
             client = Client(arguments.url, arguments.tokens, live, tokens)
@@ -69,15 +72,18 @@ def main() -> None:
                 arguments.out.write_text(json.dumps(rows, indent=1))
 
 
-def beside(client: Client, rounds: int, lines: int) -> None:
+def beside(client: Client, rounds: int, lines: int) -> list[dict[str, float | str]]:
+    rows = []
     client.round(1, 2)
     for name, going in (("alone", False), ("beside a batch", True), ("alone again", False)):
         batch = client.start_batch(lines) if going else None
         heard = client.round(1, rounds)
-        shown = {"live": name, **row(1, True, heard, sum(one.e2e_s for one in heard))}
+        shown = {"beside": name, **row(1, True, heard, sum(one.e2e_s for one in heard))}
         if batch is not None:
             shown["batch_lines_per_s"] = client.stop_batch(batch)
+        rows.append(shown)
         print("  ".join(f"{name} {value}" for name, value in shown.items()), flush=True)
+    return rows
 
 
 def token_channel() -> TokenChannel | None:
@@ -131,6 +137,7 @@ class Client:
 
     def _batch(self, batch_id: str) -> dict[str, Any]:
         found: dict[str, Any] = self._http.get(f"/v1/batches/{batch_id}").raise_for_status().json()
+        assert found["status"] not in ("failed", "completed"), found
         return found
 
     def _speak(self, number: int) -> Heard:

@@ -88,7 +88,7 @@ def test_a_voice_goes_on_where_its_worker_died(running: System, mode: str) -> No
         parts.append(joins.join(200) if number < 7 else joins.finish())
     np.testing.assert_allclose(sound(running, job.id), np.concatenate(parts), atol=1e-4)
     assert running.job(job.id).attempts == {"thinker": 1, "token2wav": 2}
-    assert not any(running.backend.objects.list(voiced))
+    running.wait_until(lambda: not any(running.backend.objects.list(voiced)), "no part is left")
 
 
 def test_dubbed_speech_stands_where_it_stood(running: System) -> None:

@@ -13,7 +13,9 @@ from typing import TypeVar
 
 Result = TypeVar("Result")
 
-_LOWEST = 19
+# A tenth of a core's time beside a usual thread. With the least there is (19) a block would take minutes on
+# a crowded machine, and look as if the engine hung.
+_NICE = 10
 
 _Job = tuple[bool, int, Callable[[], None]]
 
@@ -26,7 +28,7 @@ class Crew:
     """
 
     def __init__(self, size: int, *, background: bool = False) -> None:
-        """``background``: they compute only while no other thread of this process wants to, at once and in
+        """``background``: whenever other threads want a core, they get about a tenth of it, at once and in
         the middle of whatever they do (on Linux; elsewhere they are like any)."""
         self._background = background
         self._jobs: queue.PriorityQueue[_Job] = queue.PriorityQueue()
@@ -45,7 +47,7 @@ class Crew:
 
     def _work(self) -> None:
         if self._background and sys.platform == "linux":
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LOWEST)
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
         while True:
             *_, job = self._jobs.get()
             job()

@@ -45,7 +45,8 @@ _KNEE = 0.8
 
 
 class EmbeddedToken2Wav:
-    """Stage 1 on a CPU: one thread a stream, at most one stream a core computing at a time."""
+    """Stage 1 on a CPU: at most one stream a core computing at a time, and one more of those that nobody
+    waits for."""
 
     chunk_policy = CHUNK_POLICY
     voice_tag = ""

@@ -307,3 +307,11 @@ def test_the_first_call_may_come_from_many_threads(settings: Settings) -> None:
     with ThreadPoolExecutor(8) as threads:
         for done in [threads.submit(ping) for _ in range(8)]:
             done.result()
+
+
+def test_an_upload_does_not_ask_whether_it_may_begin(objects: ObjectStore) -> None:
+    sent: list[dict[str, str]] = []
+    client = objects._client()
+    client.meta.events.register("before-send.s3", lambda request, **_: sent.append(dict(request.headers)))
+    objects.put_bytes("test/a", b"sound", "audio/wav")
+    assert sent and all("Expect" not in headers for headers in sent)

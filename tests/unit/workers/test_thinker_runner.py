@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib.resources import files
 
 import numpy as np
@@ -179,6 +180,26 @@ def test_a_model_that_says_nothing_of_a_sentence_is_asked_again(backend: Backend
     with pytest.raises(StagewaveError) as raised:
         run(backend, Mute(speaks_with=0), attempt_of(backend))
     assert raised.value.code is ErrorCode.NO_AUDIO
+
+
+class Limited(Fragile):
+    """Comes to a limit in the third piece."""
+
+    def generate(self, request: GenerateRequest) -> Iterator[ThinkerDelta]:
+        for delta in super().generate(request):
+            at_limit = delta.finish_reason and request.request_id.endswith("/2")
+            yield replace(delta, finish_reason="length") if at_limit else delta
+
+
+@pytest.mark.parametrize(("sampling", "pieces_made"), [(({"max_tokens": 40},), 3), ((), 12)])
+def test_the_piece_that_comes_to_the_clients_limit_is_the_last(
+    backend: Backend, sampling: tuple[dict[str, int], ...], pieces_made: int
+) -> None:
+    job = submit(backend, Task.TTS, text=BOOK, sampling_params_list=sampling)
+    run(backend, Limited(), attempt_of(backend))
+    chunks = backend.tokens.chunks(job.id)
+    assert pieces(chunks) == [list(range(n % 7 + 25)) for n in range(pieces_made)]
+    assert chunks[-1].result and chunks[-1].result.finish_reason == "length"
 
 
 def test_prior_ids_spell_the_prior_tokens_wherever_the_attempt_breaks(backend: Backend) -> None:

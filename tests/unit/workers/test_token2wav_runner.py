@@ -17,7 +17,7 @@ from stage_pipeline.errors import ErrorCode, StagewaveError
 from stage_pipeline.long_form.joins import Joins
 from stage_pipeline.messages import PieceEnd, ThinkerResult
 from stage_pipeline.stages import Float32Wave, Task
-from workers.attempt import Attempt
+from workers.attempt import Attempt, LeaseKeeper
 from workers.backend import Backend, connect_backend
 from workers.breaker import Breaker
 from workers.job import Job, JobSpec, new_job_id
@@ -28,6 +28,7 @@ from workers.spool import Spool
 from workers.states import Stage, Status, pool_of
 from workers.token2wav_runner import Token2WavRunner
 from workers.voiced_parts import PART_S
+from workers.worker import Worker
 
 DEPLOY = DeployConfig.model_validate(
     {"model": "noop", "engine": "noop", "stages": [{"stage_id": 0}, {"stage_id": 1}]}
@@ -39,11 +40,12 @@ PIECES, PIECE_TOKENS, PAUSE_MS = 10, 250, 200
 class Fragile(NoopToken2Wav):
     """Notes which pieces it is asked for, by their first token, and breaks in one of them."""
 
-    def __init__(self, breaks_in: int | None = None) -> None:
+    def __init__(self, breaks_in: int | None = None, error: ErrorCode = ErrorCode.ENGINE_FAILED) -> None:
         super().__init__({"default": "0"})
         self.begun: list[int] = []
         self.background: list[object] = []
         self._breaks_in = breaks_in
+        self._error = error
 
     def open(self, voice: str, seed: int, **options: object) -> FragileStream:
         self.background.append(options["background"])
@@ -52,7 +54,7 @@ class Fragile(NoopToken2Wav):
     def began(self, piece: int) -> None:
         self.begun.append(piece)
         if piece == self._breaks_in:
-            raise StagewaveError(ErrorCode.ENGINE_FAILED, "broken")
+            raise StagewaveError(self._error, "broken")
 
 
 class FragileStream:
@@ -95,15 +97,18 @@ def say_all(backend: Backend, job: Job, *, attempt: int) -> None:
         if piece < PIECES - 1:
             writer.send(tokens, piece_end=PieceEnd(PAUSE_MS, ThinkerResult()))
         else:
-            writer.send(tokens, result=ThinkerResult(text="-"))
+            result = ThinkerResult(text="-", language="en", audio_tokens=PIECES * PIECE_TOKENS)
+            writer.send(tokens, result=result)
 
 
-def run(backend: Backend, engine: Fragile, breaker: Breaker | None = None) -> Attempt:
+def run(
+    backend: Backend, engine: Fragile, breaker: Breaker | None = None, deploy: DeployConfig = DEPLOY
+) -> Attempt:
     claim = backend.claims.claim(pool_of(Stage.TOKEN2WAV, "noop"), Stage.TOKEN2WAV, "worker")
     assert claim
     attempt = Attempt(claim)
     spool = Spool(backend.settings.home, 0)
-    runner = Token2WavRunner(backend, engine, DEPLOY, spool, breaker or Breaker(backend.objects))
+    runner = Token2WavRunner(backend, engine, deploy, spool, breaker or Breaker(backend.objects))
     try:
         runner.run(attempt)
     except StagewaveError:
@@ -190,14 +195,81 @@ def test_a_store_that_is_away_keeps_nothing_and_stops_nobody(backend: Backend) -
     breaker = Breaker(backend.objects)
     nowhere = replace(backend.settings, s3_endpoint="http://127.0.0.1:9")
     dead = ObjectStore(nowhere, patient=False)
-    assert not breaker.once(lambda: dead.put_bytes("results/x", b"", "text/plain"))
-    assert not breaker.once(lambda: None)
+    attempt = run(backend, Fragile(breaks_in=2))
+    assert breaker.once(attempt, lambda: dead.size("results/x")) is None
+    assert breaker.once(attempt, lambda: "answered") is None
 
     run(backend, Fragile(breaks_in=9), breaker)
     assert stored(backend, job) == []
-    run(backend, Fragile(), breaker)  # storing the result finds that the store is back
+    second = Fragile()
+    run(backend, second, breaker)  # storing the result finds that the store is back
+    assert second.begun == list(range(PIECES))
     np.testing.assert_allclose(heard(backend, job), expected(), atol=1e-4)
-    assert breaker.once(lambda: None)
+    assert breaker.once(attempt, lambda: "answered") == "answered"
+
+
+def test_what_waited_for_the_store_goes_with_the_next_piece(backend: Backend) -> None:
+    job = spoken(backend)
+    breaker = Breaker(backend.objects)
+
+    class Opens(Fragile):
+        def began(self, piece: int) -> None:
+            super().began(piece)
+            breaker._open = 2 <= piece <= 4  # the first part would be stored after piece 2
+
+    run(backend, Opens(breaks_in=8), breaker)
+    assert stored(backend, job) == ["voiced/1/0-6"]
+
+
+def test_a_job_that_is_cut_keeps_what_the_thinker_knows(backend: Backend) -> None:
+    job = spoken(backend)
+    limits = DEPLOY.limits.model_copy(update={"audio_out_s": 15.0})
+    run(backend, Fragile(), deploy=DEPLOY.model_copy(update={"limits": limits}))
+    done = backend.jobs.get(job.id)
+    assert done.result and done.result["finish_reason"] == "length"
+    assert done.result["language"] == "en" and done.usage["audio_tokens"] == PIECES * PIECE_TOKENS
+    assert len(heard(backend, job)) == 15 * 24_000
+
+
+@pytest.mark.parametrize("options", [{"sample_rate_hz": 16_000}, {"loudness": -20.0}])
+def test_what_is_made_of_the_sound_is_the_same_after_a_loss(
+    backend: Backend, options: dict[str, object]
+) -> None:
+    once = spoken(backend, **options)
+    run(backend, Fragile())
+    twice = spoken(backend, **options)
+    run(backend, Fragile(breaks_in=7))
+    run(backend, Fragile())
+    np.testing.assert_allclose(heard(backend, twice), heard(backend, once), atol=1e-4)
+
+
+def test_a_piece_without_tokens_is_passed_over_on_the_way_back_too(backend: Backend) -> None:
+    job = spoken(backend)
+    writer = backend.tokens.open(job.id, 1, afresh=True)
+    for piece in range(6):
+        writer.send(range(piece * PIECE_TOKENS, (piece + 1) * PIECE_TOKENS))
+        writer.send((), piece_end=PieceEnd(PAUSE_MS, ThinkerResult()))
+        writer.send((), piece_end=PieceEnd(PAUSE_MS, ThinkerResult()))  # somebody only laughed
+    writer.send((), result=ThinkerResult(text="-"))
+    run(backend, Fragile(breaks_in=4))
+    second = Fragile()
+    run(backend, second)
+    assert second.begun == [3, 4, 5]
+    assert len(heard(backend, job)) == 6 * (PIECE_TOKENS * 960 + PAUSE_MS * 24)
+
+
+def test_of_a_job_that_fails_for_good_nothing_is_kept(backend: Backend) -> None:
+    job = spoken(backend)
+    claim = backend.claims.claim(pool_of(Stage.TOKEN2WAV, "noop"), Stage.TOKEN2WAV, "worker")
+    assert claim
+    keeper = LeaseKeeper(backend.claims, 1.0)
+    spool = Spool(backend.settings.home, 0)
+    engine = Fragile(breaks_in=7, error=ErrorCode.INVALID_REQUEST)
+    runner = Token2WavRunner(backend, engine, DEPLOY, spool, Breaker(backend.objects))
+    worker = Worker(backend, keeper, claim.job.spec.pool(Stage.TOKEN2WAV), "worker", runner, spool, 1)
+    worker._run(keeper.hold(claim))
+    assert backend.jobs.get(job.id).status is Status.FAILED
+    assert stored(backend, job) == []
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Collects what many threads want voiced, and voices it together in one thread of its own.
 
-Fair: whoever waits longest is in the next batch. A stream has one request at a time, so none can crowd out
-another.
+Fair: whoever waits longest comes first of those who can be voiced. A stream has one request at a time, so
+none can crowd out another.
 """
 
 from __future__ import annotations
@@ -107,10 +107,11 @@ class Batcher:
                     request.error = _failure(error)
                     request.done.set()
                 continue
+            finally:
+                self._ended = self._clock()
             for request, wave in zip(chosen, waves, strict=True):
                 request.wave = wave
                 request.done.set()
-            self._ended = self._clock()
 
     def _collect(self) -> list[Request]:
         with self._changed:

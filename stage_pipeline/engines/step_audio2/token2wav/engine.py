@@ -18,7 +18,7 @@ from stage_pipeline.engines.step_audio2.token2wav.batcher import Batcher, Reques
 from stage_pipeline.engines.step_audio2.token2wav.checkpoint import load_flow, load_hift
 from stage_pipeline.engines.step_audio2.token2wav.flow import FRAMES_PER_TOKEN, Flow, VoiceFeatures
 from stage_pipeline.engines.step_audio2.token2wav.harmonic_source import SAMPLE_RATE_HZ
-from stage_pipeline.engines.step_audio2.token2wav.lane import Lane, settled
+from stage_pipeline.engines.step_audio2.token2wav.lane import Lane
 from stage_pipeline.engines.step_audio2.token2wav.noise import Noise
 from stage_pipeline.engines.step_audio2.token2wav.stream_decoder import CHUNK_POLICY, StreamDecoder
 from stage_pipeline.engines.step_audio2.token2wav.stream_slots import LONGEST_TOKENS
@@ -45,12 +45,12 @@ _FRAMES_A_SECOND = 50
 @dataclass(frozen=True, slots=True)
 class Token2WavOptions:
     """``streams``: most streams with caches at a time, and windows a pass; others wait for a slot.
-    ``wait_ms``: how long a window waits for company. ``whole_frames``: most mel frames, padding included,
-    of one pass over whole utterances, which takes memory in proportion. ``dtype``: of the flow, and
-    ``vocoder_dtype`` of the vocoder's convolutions: None for float16 where the flow's is that, else
-    float32. ``guidance``: None for the checkpoint's own. ``graphs``: CUDA graphs, and ``compile``: small
-    kernels joined with ``torch.compile`` (it wants a C compiler), both on a GPU. ``longest_voice_s``: of
-    prompts that come later; each stream's slot is as long as the longest prompt."""
+    ``wait_ms``: how long a window or an utterance waits for company. ``whole_frames``: most mel frames,
+    padding included, of one pass over whole utterances, which takes memory in proportion. ``dtype``: of the
+    flow, and ``vocoder_dtype`` of the vocoder's convolutions: None for float16 where the flow's is that,
+    else float32. ``guidance``: None for the checkpoint's own. ``graphs``: CUDA graphs, and ``compile``:
+    small kernels joined with ``torch.compile`` (it wants a C compiler), both on a GPU. ``longest_voice_s``:
+    of prompts that come later; each stream's slot is as long as the longest prompt."""
 
     device: str = "cpu"
     dtype: torch.dtype = torch.float32
@@ -127,7 +127,8 @@ class StepAudio2Token2Wav:
                 graphs=options.graphs and device.type == "cuda",
             )
             decoder = WholeDecoder(flow, vocoder, noise)
-        settled(device)
+        if device.type == "cuda":
+            torch.cuda.current_stream(device).synchronize()  # the weights are there for both lanes
         ahead, behind = Lane(device, ahead=True), Lane(device, ahead=False)
         self._windows = WindowWork(flow, streams, ahead, options.streams, len(features) + _CACHES)
         self._wholes = WholeWork(decoder, behind, options.whole_frames)
@@ -152,7 +153,9 @@ class StepAudio2Token2Wav:
         found = self._features.get(voice) if features is None else self._made_voice(voice, features)
         if found is None:
             raise StagewaveError(ErrorCode.VOICE_UNKNOWN, "there is no such voice", field="voice")
-        return StepAudio2Stream(found, seed, self._windows, self._window_batcher, self._whole_batcher)
+        return StepAudio2Stream(
+            found, seed, self._windows, self._window_batcher, self._whole_batcher, background=background
+        )
 
     @property
     def voice_tag(self) -> str:
@@ -167,7 +170,6 @@ class StepAudio2Token2Wav:
         """Prepare each voice's caches, and run every shape that streams come in."""
         self._windows.warm_up(self._features.values())
         self._wholes.warm_up(self._features.values())
-        settled(self._device)
 
     def close(self) -> None:
         self._window_batcher.close()
@@ -187,7 +189,6 @@ class StepAudio2Token2Wav:
             self._check_length(read)
             with torch.inference_mode():
                 found = on_device(read, self._device)
-            settled(self._device)
         with self._making:
             found = self._made.setdefault(voice, found)  # another thread may have been quicker
             self._made.move_to_end(voice)
@@ -215,9 +216,12 @@ class StepAudio2Stream:
         windows: WindowWork,
         window_batcher: Batcher,
         whole_batcher: Batcher,
+        *,
+        background: bool,
     ) -> None:
         self._features = features
         self._seed = seed
+        self._background = background
         self._job = Job(features, seed)
         self._windows = windows
         self._window_batcher = window_batcher
@@ -238,7 +242,8 @@ class StepAudio2Stream:
         if whole:
             self._leave_windows()
             if kept:
-                yield from self._voice(self._whole_batcher, Utterance(self._features, self._seed, kept))
+                utterance = Utterance(self._features, self._seed, kept, self._background)
+                yield from self._voice(self._whole_batcher, utterance)
             return
         consumed = 0
         while (window := CHUNK_POLICY.next_window(kept, consumed, final)) is not None:

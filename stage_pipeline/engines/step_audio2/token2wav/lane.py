@@ -22,8 +22,7 @@ class Lane:
         """While in it, this thread's kernels go there; what they need has to be there already."""
         return nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
 
-
-def settled(device: torch.device) -> None:
-    """Wait until all that was begun on ``device`` is done: any lane can use it from now on."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+    def settle(self) -> None:
+        """Wait until all that was begun in it is done: other lanes can use that from now on."""
+        if self._stream is not None:
+            self._stream.synchronize()

@@ -102,7 +102,10 @@ class StreamDecoder:
         rows = 1 << (len(windows) - 1).bit_length() if self._graphs else len(windows)
         in_flow = [self._in_flow(window) for window in windows]
         shape = self._flow_windows.shape(in_flow)
-        full = all(window.state.windows and window.voiced == shape.tokens for window in in_flow)
+        # Only of windows that are not the last: of these alone every number of rows is warmed up.
+        full = shape.tokens == CHUNK_POLICY.size and all(
+            window.state.windows and window.voiced == shape.tokens for window in in_flow
+        )
         real = torch.tensor(
             [[at.state.slot, int(not at.state.windows), FRAMES_PER_TOKEN * at.voiced] for at in in_flow]
         )

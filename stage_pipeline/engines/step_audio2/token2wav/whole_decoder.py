@@ -17,9 +17,12 @@ from stage_pipeline.stages import Float32Wave
 
 @dataclass(frozen=True, slots=True)
 class Utterance:
+    """``background``: others go before it."""
+
     voice: VoiceFeatures
     seed: int
     tokens: Sequence[int]
+    background: bool = False
 
 
 class WholeDecoder:

@@ -26,8 +26,9 @@ class WholeWork:
         self._most_frames = most_frames
 
     def choose(self, waiting: Sequence[Request]) -> list[Request]:
-        """The one that waits longest, and those not much longer or shorter: they are padded to one
-        length."""
+        """The one that waits longest, of those in the background only if there are no others; and those not
+        much longer or shorter, since they are padded to one length."""
+        waiting = sorted(waiting, key=lambda request: _utterance(request).background)
         lengths = [_frames(_utterance(request)) for request in waiting]
         chosen: list[Request] = []
         longest = 0
@@ -50,9 +51,13 @@ class WholeWork:
     @torch.inference_mode()
     def warm_up(self, voices: Iterable[VoiceFeatures]) -> None:
         """Before the first request."""
+        count = CHUNK_POLICY.size
         with self._lane.taken():
             for voice in voices:
-                self._decoder.voice([Utterance(voice, 0, range(CHUNK_POLICY.size))])
+                # One, two of a length, two of two lengths: each is compiled for itself.
+                for counts in ((count,), (count, count), (count, count + 1)):
+                    self._decoder.voice([Utterance(voice, 0, range(one)) for one in counts])
+            self._lane.settle()
 
 
 def _utterance(request: Request) -> Utterance:

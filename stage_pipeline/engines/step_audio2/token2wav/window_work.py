@@ -113,6 +113,7 @@ class WindowWork:
             for voice in voices:
                 self._caches_of(voice)
             self._streams.warm_up()
+            self._lane.settle()
 
     def _state(self, job: Job) -> StreamState:
         if job.state is None:

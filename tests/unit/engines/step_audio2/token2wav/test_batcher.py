@@ -178,3 +178,18 @@ def test_one_pass_over_whole_utterances_holds_no_more_than_its_frames(wholes, vo
 def test_windows_without_a_slot_wait(windows, voice):
     waiting = asks(voice, 28, 28)
     assert windows.choose(waiting) == waiting[:1]
+
+
+def test_what_nobody_waits_for_is_voiced_last(wholes, voice):
+    waiting = [Request(Utterance(voice, 0, (0,) * 100, back)) for back in (True, False, True)]
+    assert wholes.choose(waiting) == [waiting[1], waiting[0]]
+
+
+def test_a_window_does_not_wait_for_streams_that_have_no_more(windows, voice):
+    one, other = Job(voice, 0), Job(voice, 0)
+    windows.opened(one)
+    windows.opened(other)
+    waiting = [Request(Ask(one, (0,) * 28, False))]
+    assert not windows.full(waiting)
+    windows.closed(other)
+    assert windows.full(waiting)
