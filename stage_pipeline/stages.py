@@ -55,7 +55,8 @@ class GenerateRequest:
     ``audio``: float32 ``[samples]`` mono at ``THINKER_RATE_HZ`` (ASR, S2ST), ``text`` (TTS).
     ``prior_tokens``: audio tokens an earlier attempt already handed on, and ``prior_output_ids`` every id
     the model had made by then (``ThinkerDelta.output_ids``). A Thinker with ``resumes_from_tokens``
-    continues after them and never yields them again.
+    continues after them and never yields them again. ``background``: nobody waits for it, so others go
+    before it where the engine can tell them apart.
     """
 
     request_id: str
@@ -71,6 +72,7 @@ class GenerateRequest:
     sampling: Mapping[str, float | int] = field(default_factory=dict)
     prior_tokens: tuple[int, ...] = ()
     prior_output_ids: tuple[int, ...] = ()
+    background: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -173,6 +173,7 @@ class ThinkerPieces:
                     sampling=spec.sampling_params_list[0] if spec.sampling_params_list else {},
                     prior_tokens=writer.prior_tokens if writer and goes_on else (),
                     prior_output_ids=writer.prior_output_ids if writer and goes_on else (),
+                    background=self._attempt.background,
                 ),
             )
 

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import itertools
-import os
 import queue
-import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TypeVar
 
-Result = TypeVar("Result")
+from stage_pipeline.engines.embedded.background import give_way
 
-# A tenth of a core's time beside a usual thread. With the least there is (19) a block would take minutes on
-# a crowded machine, and look as if the engine hung.
-_NICE = 10
+Result = TypeVar("Result")
 
 _Job = tuple[bool, int, Callable[[], None]]
 
@@ -28,8 +24,7 @@ class Crew:
     """
 
     def __init__(self, size: int, *, background: bool = False) -> None:
-        """``background``: whenever other threads want a core, they get about a tenth of it, at once and in
-        the middle of whatever they do (on Linux; elsewhere they are like any)."""
+        """``background``: they give way to other threads."""
         self._background = background
         self._jobs: queue.PriorityQueue[_Job] = queue.PriorityQueue()
         self._count = itertools.count()
@@ -46,8 +41,8 @@ class Crew:
         return future.result()
 
     def _work(self) -> None:
-        if self._background and sys.platform == "linux":
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
+        if self._background:
+            give_way()
         while True:
             *_, job = self._jobs.get()
             job()

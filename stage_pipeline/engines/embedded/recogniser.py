@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -15,6 +17,7 @@ from faster_whisper import WhisperModel
 from faster_whisper.transcribe import restore_speech_timestamps
 from faster_whisper.vad import get_speech_timestamps
 
+from stage_pipeline.engines.embedded.background import give_way
 from stage_pipeline.engines.embedded.cores import usable_cores
 from stage_pipeline.stages import THINKER_RATE_HZ, Float32Wave, Segment, Word
 
@@ -44,11 +47,13 @@ class Language:
 class Recogniser:
     """One model for many threads: as many decode at once as there are cores, the others wait their turn."""
 
-    def __init__(self, folder: Path, workers: int) -> None:
+    def __init__(self, folder: Path, workers: int, *, background: bool = False) -> None:
+        """``background``: its threads give way to others."""
         # One thread a job: with more threads than cores it slows tenfold, and two jobs with a thread each
         # are faster than one after the other with two.
         count = max(1, min(workers, usable_cores()))
-        self._model = _EncodeOnce(
+        load = partial(
+            _EncodeOnce,
             str(folder),
             device="cpu",
             compute_type="int8",
@@ -56,6 +61,9 @@ class Recogniser:
             num_workers=count,
             local_files_only=True,
         )
+        # The model's threads are like the one that starts them.
+        with ThreadPoolExecutor(1, initializer=give_way if background else None) as starter:
+            self._model = starter.submit(load).result()
         self.languages = frozenset(self._model.supported_languages)
 
     def warm_up(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 from stage_pipeline.engines.aborts import Aborts
@@ -56,7 +57,10 @@ class EmbeddedThinker:
         self, cache: Path, *, workers: int, audio_out_s: float, sampling: Mapping[str, object]
     ) -> None:
         """``workers``: jobs at a time. ``audio_out_s``: about how much speech one job may make."""
-        self._recogniser = Recogniser(whisper_folder(cache), workers)
+        self._load = partial(Recogniser, whisper_folder(cache), workers)
+        self._recogniser = self._load()
+        self._in_background: Recogniser | None = None
+        self._loading = threading.Lock()
         self._phonemizer = Phonemizer()
         self._longest = int(audio_out_s * TOKENS_PER_S)
         self._sampling = sampling
@@ -141,7 +145,8 @@ class EmbeddedThinker:
         text_tokens = 0
         if language is not None:
             text = _Joined()
-            for heard in self._recogniser.hear(audio, task, language, words=request.word_timestamps):
+            recogniser = self._recogniser_of(request)
+            for heard in recogniser.hear(audio, task, language, words=request.word_timestamps):
                 text_tokens += heard.text_tokens
                 yield ThinkerDelta(
                     text=text.next(heard.segment.text),
@@ -172,7 +177,8 @@ class EmbeddedThinker:
         text_tokens = 0
         # Two passes over a translation: what is to be said comes first, since somebody may be listening.
         share = 0.5 if translate else 1.0
-        heard_all = self._recogniser.hear(
+        recogniser = self._recogniser_of(request)
+        heard_all = recogniser.hear(
             audio,
             "translate" if translate else "transcribe",
             language,
@@ -201,9 +207,7 @@ class EmbeddedThinker:
             raise StagewaveError(ErrorCode.AUDIO_EMPTY, "no words were heard in the audio", field="audio")
         if translate and speech.finish_reason == "stop":
             source = _Joined()
-            for heard in self._recogniser.hear(
-                audio, "transcribe", language, words=request.word_timestamps
-            ):
+            for heard in recogniser.hear(audio, "transcribe", language, words=request.word_timestamps):
                 text_tokens += heard.text_tokens
                 yield ThinkerDelta(
                     source_text=source.next(heard.segment.text),
@@ -216,6 +220,16 @@ class EmbeddedThinker:
             usage=Usage(_prompt_tokens(audio), text_tokens, speech.made),
         )
 
+    def _recogniser_of(self, request: GenerateRequest) -> Recogniser:
+        """Batches have a model of their own, of 150 MB, loaded with the first of them: somebody who waits
+        need not stand behind them in its queue, nor share a core with it."""
+        if not request.background:
+            return self._recogniser
+        with self._loading:
+            if self._in_background is None:
+                self._in_background = self._load(background=True)
+            return self._in_background
+
     # Languages
 
     def _language(self, request: GenerateRequest, audio: Float32Wave) -> str | None:
@@ -227,7 +241,7 @@ class EmbeddedThinker:
                     "language", "this language is not recognised; give an ISO 639-1 code, or none"
                 )
             return asked
-        found = self._recogniser.detect(audio)
+        found = self._recogniser_of(request).detect(audio)
         if found is None:
             return None
         unsure = found.probability < _SURE

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import jiwer
 import numpy as np
 import pytest
 
+from stage_pipeline.engines.embedded.background import NICE
 from stage_pipeline.engines.embedded.thinker import EmbeddedThinker
 from stage_pipeline.errors import ErrorCode, StagewaveError
 from stage_pipeline.stages import Float32Wave, GenerateRequest, Task, ThinkerDelta
@@ -222,3 +225,18 @@ def test_speech_to_speech_of_silence_is_a_typed_error(thinker: EmbeddedThinker) 
         with pytest.raises(StagewaveError) as raised:
             run(thinker, Task.S2ST, np.zeros(5 * RATE_HZ, np.float32), **options)
         assert raised.value.code is ErrorCode.AUDIO_EMPTY
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only there a thread has a priority of its own")
+def test_a_batchs_recordings_are_heard_the_same_by_threads_that_give_way(
+    thinker: EmbeddedThinker, beckett: Float32Wave
+) -> None:
+    def giving_way() -> int:
+        stats = [(task / "stat").read_text() for task in Path("/proc/self/task").iterdir()]
+        return sum(int(stat.rpartition(")")[2].split()[16]) == NICE for stat in stats)
+
+    before = giving_way()
+    expected = text_of(run(thinker, Task.ASR, beckett, language="en"))
+    assert giving_way() == before
+    assert text_of(run(thinker, Task.ASR, beckett, language="en", background=True)) == expected
+    assert giving_way() > before
