@@ -248,11 +248,15 @@ def wait_for_end(having: Services, job_id: str, wait_s: float) -> None:
     after = START
     with having.room.seated() as seat:
         while seat is not None and not seat.over and (left_s := deadline - time.monotonic()) > 0:
-            for event in having.backend.events.follow(job_id, after, heartbeat_s=min(TICK_S, left_s)):
+            heartbeat_s = min(TICK_S, left_s)
+            for event in having.backend.events.follow(job_id, after, heartbeat_s):
                 if event is None:
                     break
                 if event.terminal:
                     return
                 after = event.id
+                # A job that tells of its progress gives no heartbeat; and the last one is a shorter one.
+                if deadline - time.monotonic() < heartbeat_s:
+                    break
             else:
                 return
