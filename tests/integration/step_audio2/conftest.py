@@ -23,14 +23,14 @@ def needs_vllm() -> None:
         pytest.skip("vLLM is not installed: docs/step_audio2.md says how")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def speaking(
     broker_url: str,
     object_store_env: dict[str, str],
     tiny_checkpoint: Path,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[System]:
-    """API, scheduler and both pools, ready."""
+    """API, scheduler and both pools, ready; gone before another system uses the same broker."""
     folder = tmp_path_factory.mktemp("step-audio-2")
     places = {"STAGEWAVE_HOME": str(folder / "home"), "STAGEWAVE_REDIS_URL": broker_url}
     made = System(
