@@ -5,7 +5,10 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import os
+import shutil
+import signal
 import socket
+from contextlib import suppress
 from pathlib import Path
 
 from stage_pipeline.errors import StagewaveError
@@ -35,6 +38,9 @@ a file is written anew when a third of it is garbage, which is looked at every 1
 
 MEMORY_LIMIT = "384MiB"
 """It grows to 600 MB after a large upload otherwise. With 192 it spends its time collecting garbage."""
+
+_INDEX, _FULL = b"filerldb2", b"no space left on device"
+_ROOM_BYTES = 1024 * 1024
 
 _FLAGS = (
     f"-ip={LOOPBACK}",
@@ -94,6 +100,8 @@ class EmbeddedStore:
         self.folder = folder.resolve()
         self._bucket = bucket
         self._ports = dict.fromkeys(SERVICES, 0)
+        self._read_to = 0
+        self._was_full = False
         self.child = self._child()
 
     def __enter__(self) -> EmbeddedStore:
@@ -112,6 +120,26 @@ class EmbeddedStore:
         """End it and keep its data; it is killed when it has not ended in time."""
         stop_child(self.child, within_s)
         self._remove_sockets()
+
+    def mend(self) -> None:
+        """To be called now and then while it runs. A full disk under its index is an error that it keeps
+        for ever: once there is room again it is ended, for whoever tends it to start it anew."""
+        self._was_full = self._was_full or self._met_full_disk()
+        if self._was_full and shutil.disk_usage(self.folder).free >= _ROOM_BYTES:
+            self._was_full = False
+            self.child.signal(signal.SIGKILL)
+
+    def _met_full_disk(self) -> bool:
+        """Whether the log has said so since it was last asked."""
+        log = self.child.log
+        with suppress(FileNotFoundError):
+            self._read_to = min(self._read_to, log.stat().st_size)  # it is cut when it grows too long
+            with log.open("rb") as file:
+                file.seek(self._read_to)
+                said = file.read()
+                self._read_to = file.tell()
+            return any(_INDEX in line and _FULL in line for line in said.splitlines())
+        return False
 
     @property
     def endpoint(self) -> str:

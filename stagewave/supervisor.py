@@ -127,6 +127,9 @@ class Supervisor:
         """Look at every process once, and start those again that have ended and waited long enough."""
         if self._will is not None:
             self._will.renew()
+        for service in self._services:
+            if isinstance(service, EmbeddedStore):
+                service.mend()
         for child in self._children:
             if child.due_at is not None:
                 if time.monotonic() >= child.due_at:
