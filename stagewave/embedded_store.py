@@ -114,6 +114,8 @@ class EmbeddedStore:
     def start(self) -> None:
         """Returns when it has the bucket and keeps what it is given. Raises ``EmbeddedServiceError``, with
         nothing left running."""
+        with suppress(FileNotFoundError):
+            self._read_to = self.child.log.stat().st_size  # what an earlier run met is over
         start_service(self.folder, self._prepare, self._answers, self.stop)
 
     def stop(self, within_s: float = STOP_S) -> None:

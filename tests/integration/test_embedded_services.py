@@ -403,3 +403,21 @@ def test_the_store_takes_little_room_and_leaves_nothing_behind(store: EmbeddedSt
     store.stop()
     left = [path.name for path in Path("/tmp").glob("seaweedfs-*.sock")]
     assert not [name for name in left for port in ports if str(port) in name or str(port + 10_000) in name]
+
+
+def test_a_store_is_ended_for_a_disk_that_was_full_now_and_not_in_an_earlier_run(tmp_path: Path) -> None:
+    folder = tmp_path / "store"
+    folder.mkdir(mode=0o700)
+    full = b"write data/filerldb2/02/000001.log: no space left on device\n"
+    (folder / "store.log").write_bytes(full)
+    with EmbeddedStore(folder, BUCKET) as store:
+        store.mend()
+        time.sleep(0.5)
+        assert store.child.exit_code() is None
+        with (folder / "store.log").open("ab") as log:
+            log.write(full)
+        store.mend()
+        deadline = time.monotonic() + 10
+        while store.child.exit_code() is None and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert store.child.exit_code() is not None

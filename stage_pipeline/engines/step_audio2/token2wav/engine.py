@@ -169,7 +169,7 @@ class StepAudio2Token2Wav:
     def warm_up(self) -> None:
         """Prepare each voice's caches, and run every shape that streams come in."""
         self._windows.warm_up(self._features.values())
-        self._wholes.warm_up(self._features.values())
+        self._wholes.warm_up(self._features[DEFAULT_VOICE])
 
     def close(self) -> None:
         self._window_batcher.close()

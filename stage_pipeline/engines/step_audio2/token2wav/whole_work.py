@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import torch
 
@@ -49,14 +49,13 @@ class WholeWork:
             return self._decoder.voice([_utterance(request) for request in chosen])
 
     @torch.inference_mode()
-    def warm_up(self, voices: Iterable[VoiceFeatures]) -> None:
-        """Before the first request."""
+    def warm_up(self, voice: VoiceFeatures) -> None:
+        """Before the first request. One voice is as good as another: nothing is kept of them."""
         count = CHUNK_POLICY.size
         with self._lane.taken():
-            for voice in voices:
-                # One, two of a length, two of two lengths: each is compiled for itself.
-                for counts in ((count,), (count, count), (count, count + 1)):
-                    self._decoder.voice([Utterance(voice, 0, range(one)) for one in counts])
+            # One, two of a length, two of two lengths: each is compiled for itself.
+            for counts in ((count,), (count, count), (count, count + 1)):
+                self._decoder.voice([Utterance(voice, 0, range(one)) for one in counts])
             self._lane.settle()
 
 
