@@ -14,6 +14,7 @@ from workers import keys
 from workers.batch import Batch, BatchSpec, BatchStatus
 from workers.broker import Scripts, broker_errors, dumped, hash_fields, text
 from workers.file_store import StoredFile
+from workers.id_index import IdIndex
 from workers.idempotency import Idempotency, key_taken
 from workers.job import JsonObject
 from workers.settings import Settings
@@ -45,6 +46,7 @@ class BatchStore:
         self._settings = settings
         self._scripts = Scripts(client)
         self._retention_ms = int(settings.job_retention_s * 1000)
+        self._index = IdIndex(client, keys.CONTROL_PREFIXES["batches"], keys.batch)
 
     # -- what clients do -------------------------------------------------------------------------
 
@@ -119,7 +121,7 @@ class BatchStore:
         found: list[Batch] = []
         cursor = after
         while True:
-            ids = self._ids(f"({cursor}" if cursor else "+", limit + 1)
+            ids = self._index.ids(limit + 1, cursor)
             for batch_id in ids:
                 if len(found) == limit:
                     return found, True
@@ -230,12 +232,7 @@ class BatchStore:
 
     def forget_expired(self) -> int:
         """Take ids whose records have run out from the list."""
-        removed = 0
-        for batch_id in self._ids("+", -1):
-            with broker_errors():
-                if not self._client.exists(keys.batch(batch_id)):
-                    removed += self._client.zrem(keys.CONTROL_PREFIXES["batches"], batch_id)
-        return removed
+        return self._index.forget_expired()
 
     # -- inside ----------------------------------------------------------------------------------
 
@@ -253,13 +250,6 @@ class BatchStore:
         if not answer:
             raise _no_such_batch()
         return text(answer[0]), text(answer[1])
-
-    def _ids(self, start: str, count: int) -> list[str]:
-        with broker_errors():
-            ids = self._client.zrange(
-                keys.CONTROL_PREFIXES["batches"], start, "-", desc=True, bylex=True, offset=0, num=count
-            )
-        return [text(batch_id) for batch_id in cast(list[bytes], ids)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import cast
@@ -70,19 +69,6 @@ class EventLog:
                 if event.terminal:
                     return
                 after = event.id
-
-    def wait_terminal(self, job_id: str, timeout_s: float) -> None:
-        """Return once the job has ended, or after ``timeout_s``."""
-        deadline = time.monotonic() + timeout_s
-        after = START
-        while (left := deadline - time.monotonic()) > 0:
-            events = self._wait(job_id, after, left)
-            if any(event.terminal for event in events):
-                return
-            with broker_errors():
-                if not events and not self._client.exists(keys.events(job_id)):
-                    return
-            after = events[-1].id if events else after
 
     def _wait(self, job_id: str, after: str, wait_s: float) -> list[Event]:
         block_ms = max(1, int(min(wait_s, MAX_BLOCK_S) * 1000))

@@ -11,7 +11,8 @@ import redis
 
 from stage_pipeline.errors import ErrorCode, StagewaveError
 from workers import keys
-from workers.broker import broker_errors, hash_fields, text
+from workers.broker import broker_errors, hash_fields
+from workers.id_index import IdIndex
 from workers.ids import is_id, new_id
 from workers.job import JsonObject
 from workers.settings import Settings
@@ -20,7 +21,6 @@ _PREFIX = "file_"
 PURPOSES = ("batch", "batch_output")
 """What clients send, and what batches leave."""
 _INDEXES = ("all", *PURPOSES)
-_SWEPT_AT_ONCE = 500
 
 
 def new_file_id() -> str:
@@ -116,13 +116,12 @@ class FileStore:
         self, *, purpose: str | None, after: str | None, limit: int, oldest_first: bool
     ) -> tuple[list[StoredFile], bool]:
         """Of this purpose, or of any; and whether there are more."""
+        index = self._index(purpose or "all")
         found: list[StoredFile] = []
         cursor = after
         while True:
-            ids = self._ids(purpose or "all", cursor, limit + 1, oldest_first)
-            files = self._get_many(ids)
-            self._drop([file_id for file_id, file in zip(ids, files, strict=True) if file is None])
-            found += [file for file in files if file is not None]
+            ids = index.ids(limit + 1, cursor, oldest_first=oldest_first)
+            found += [file for file in self._get_many(ids) if file is not None]
             if len(found) > limit or len(ids) <= limit:
                 return found[:limit], len(found) > limit
             cursor = ids[-1]
@@ -136,35 +135,13 @@ class FileStore:
             pipe.execute()
 
     def forget_expired(self) -> int:
-        """Take ids whose records have run out from the lists; how many there were."""
-        removed = 0
-        cursor = None
-        while ids := self._ids("all", cursor, _SWEPT_AT_ONCE, oldest_first=True):
-            with broker_errors():
-                pipe = self._client.pipeline(transaction=False)
-                for file_id in ids:
-                    pipe.exists(keys.file(file_id))
-                gone = [file_id for file_id, there in zip(ids, pipe.execute(), strict=True) if not there]
-            self._drop(gone)
-            removed += len(gone)
-            cursor = ids[-1]
-        return removed
+        """Take ids whose records have run out from the lists; how many names there were."""
+        return sum(self._index(name).forget_expired() for name in _INDEXES)
 
     # -- inside ----------------------------------------------------------------------------------
 
-    def _ids(self, index: str, after: str | None, count: int, oldest_first: bool) -> list[str]:
-        start, end = ("-", "+") if oldest_first else ("+", "-")
-        with broker_errors():
-            ids = self._client.zrange(
-                keys.files(index),
-                f"({after}" if after else start,
-                end,
-                desc=not oldest_first,
-                bylex=True,
-                offset=0,
-                num=count,
-            )
-        return [text(file_id) for file_id in cast(list[bytes], ids)]
+    def _index(self, name: str) -> IdIndex:
+        return IdIndex(self._client, keys.files(name), keys.file)
 
     def _get_many(self, file_ids: Sequence[str]) -> list[StoredFile | None]:
         with broker_errors():
@@ -173,12 +150,3 @@ class FileStore:
                 pipe.hgetall(keys.file(file_id))
             records = cast(list[dict[bytes, bytes]], pipe.execute() if file_ids else [])
         return [StoredFile.from_hash(hash_fields(r)) if b"key" in r else None for r in records]
-
-    def _drop(self, file_ids: Sequence[str]) -> None:
-        if not file_ids:
-            return
-        with broker_errors():
-            pipe = self._client.pipeline()
-            for name in _INDEXES:
-                pipe.zrem(keys.files(name), *file_ids)
-            pipe.execute()

@@ -12,6 +12,7 @@ import redis
 from stage_pipeline.errors import ErrorCode, StagewaveError
 from workers import keys
 from workers.broker import Scripts, broker_errors, dumped, hash_fields, text
+from workers.id_index import IdIndex
 from workers.idempotency import Idempotency, key_taken
 from workers.job import Job, JobSpec
 from workers.job_streams import JobStreams
@@ -119,12 +120,13 @@ class JobStore:
         filters = {"batch": batch, "status": status, "type": type}
         names = [f"{name}:{value}" for name, value in filters.items() if value is not None]
         walked, others = (names[0], names[1:]) if names else ("all", [])
+        index = IdIndex(self._client, keys.index(walked), keys.job)
         found: list[Job] = []
         cursor = after
         # Where filters combine, few of the walked ids may pass: then they are looked at many at a time.
         size = max(limit + 1, _LOOKED_AT_ONCE) if others else limit + 1
         while True:
-            ids = self._ids(walked, cursor, size)
+            ids = index.ids(size, cursor)
             passing = self._in_all(ids, others)
             for at in range(0, len(passing), limit + 1):
                 for job in self.get_many(passing[at : at + limit + 1]):
@@ -189,20 +191,6 @@ class JobStore:
         if "deleted" in record:
             raise StagewaveError(ErrorCode.GONE, "the job was deleted")
         return Job.from_hash(record)
-
-    def _ids(self, index: str, after: str | None, limit: int) -> list[str]:
-        start = f"({after}" if after else "+"
-        with broker_errors():
-            ids = self._client.zrange(
-                keys.index(index),
-                start,
-                "-",
-                desc=True,
-                bylex=True,
-                offset=0,
-                num=limit,
-            )
-        return [text(job_id) for job_id in cast(list[bytes], ids)]
 
     def _in_all(self, ids: Sequence[str], indexes: Sequence[str]) -> Sequence[str]:
         for name in indexes:

@@ -11,11 +11,10 @@ from stage_pipeline.errors import ErrorCode, StagewaveError
 from workers import keys
 from workers.broker import Scripts, broker_errors, dumped, text
 from workers.claim_store import failure
+from workers.id_index import IdIndex
 from workers.job_streams import JobStreams
 from workers.settings import Settings
 from workers.states import Stage, Status
-
-_SWEPT_AT_ONCE = 500
 
 
 class JobUpkeep:
@@ -61,29 +60,9 @@ class JobUpkeep:
 
     def forget_expired(self, before_id: str) -> int:
         """Take ids older than ``before_id`` whose records have run out from every index."""
-        return sum(self._sweep(name, before_id) for name in self._index_names())
+        return sum(index.forget_expired(before_id) for index in self._indexes())
 
-    def _index_names(self) -> list[str]:
-        prefix = keys.index("")
+    def _indexes(self) -> list[IdIndex]:
         with broker_errors():
-            found = self._client.scan_iter(match=keys.starting_with(prefix), count=1000)
-            return [text(key)[len(prefix) :] for key in found]
-
-    def _sweep(self, index: str, before_id: str) -> int:
-        removed = 0
-        start = "-"
-        while True:
-            with broker_errors():
-                found = self._client.zrange(
-                    keys.index(index), start, f"({before_id}", bylex=True, offset=0, num=_SWEPT_AT_ONCE
-                )
-                ids = cast(list[bytes], found)
-                pipe = self._client.pipeline(transaction=False)
-                for job_id in ids:
-                    pipe.exists(keys.job(text(job_id)))
-                gone = [job_id for job_id, there in zip(ids, pipe.execute(), strict=True) if not there]
-                if gone:
-                    removed += self._client.zrem(keys.index(index), *gone)
-            if len(ids) < _SWEPT_AT_ONCE:
-                return removed
-            start = f"({text(ids[-1])}"
+            found = self._client.scan_iter(match=keys.starting_with(keys.index("")), count=1000)
+            return [IdIndex(self._client, text(key), keys.job) for key in found]

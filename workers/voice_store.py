@@ -11,6 +11,7 @@ import redis
 from stage_pipeline.errors import ErrorCode, StagewaveError
 from workers import keys
 from workers.broker import Scripts, broker_errors, dumped, hash_fields, pairs, text
+from workers.id_index import IdIndex
 from workers.job import JsonObject
 from workers.states import Stage, pool_of
 from workers.voice import NewVoice, Voice, name_digest
@@ -69,12 +70,7 @@ class VoiceStore:
 
     def page(self, model: str, after: str | None, limit: int) -> tuple[list[Voice], str | None]:
         """Newest first, and the cursor of the next page."""
-        start = f"({after}" if after else "+"
-        with broker_errors():
-            found = self._client.zrange(
-                keys.voices(model), start, "-", desc=True, bylex=True, offset=0, num=limit + 1
-            )
-        ids = [text(voice_id) for voice_id in cast(list[bytes], found)]
+        ids = IdIndex(self._client, keys.voices(model), keys.voice).ids(limit + 1, after)
         voices = [voice for voice_id in ids[:limit] if (voice := self._get_or_none(voice_id)) is not None]
         return voices, ids[limit - 1] if len(ids) > limit else None
 

@@ -125,7 +125,10 @@ class System:
         return self.backend.jobs.get(job_id)
 
     def wait_end(self, job_id: str, timeout_s: float = 30) -> Job:
-        self.backend.events.wait_terminal(job_id, timeout_s)
+        deadline = time.monotonic() + timeout_s
+        for _ in self.backend.events.follow(job_id, heartbeat_s=0.5):
+            if time.monotonic() > deadline:
+                break
         job = self.job(job_id)
         assert job.status.terminal, (
             f"job still {job.status} in {job.stage} after {timeout_s} s:\n{self.logs()}"

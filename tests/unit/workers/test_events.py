@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 
 import redis
 
@@ -98,22 +97,6 @@ def test_nothing_is_told_after_the_end(claims: ClaimStore, make_job: MakeJob, ev
     finish(claims)
     events.append(job.id, "progress", {"share": 0.5})
     assert events.read(job.id)[-1].name == "succeeded"
-
-
-def test_waiting_for_the_end_returns_as_it_comes(
-    claims: ClaimStore, make_job: MakeJob, events: EventLog
-) -> None:
-    job = make_job(Task.ASR)
-    threading.Timer(0.2, finish, args=(claims,)).start()
-    began = time.monotonic()
-    events.wait_terminal(job.id, 5)
-    assert 0.1 < time.monotonic() - began < 2
-
-
-def test_waiting_ends_with_its_time(make_job: MakeJob, events: EventLog) -> None:
-    began = time.monotonic()
-    events.wait_terminal(make_job().id, 0.2)
-    assert 0.15 < time.monotonic() - began < 1
 
 
 def test_an_end_that_comes_between_two_looks_is_not_missed(
