@@ -24,6 +24,7 @@ from workers.cannot_start import cannot_start
 from workers.janitor import Janitor
 from workers.leader import Leadership
 from workers.log import start_logging
+from workers.object_store import ObjectStore
 from workers.settings import Settings, SettingsError, load_settings
 from workers.states import IO_POOL, pools_of
 
@@ -31,6 +32,7 @@ _log = logging.getLogger(__name__)
 
 TICK_S = 0.5
 _SWEEP_EVERY_S = 600.0
+_BUCKET_EVERY_S = 5.0
 _MOST_BELLS = 256
 """Bells rung for one pool in one tick; more are rung in the next ones."""
 
@@ -123,6 +125,7 @@ def run(settings: Settings, deploys: Sequence[DeployConfig]) -> None:
     signal.signal(signal.SIGINT, stopping)
     feeding = threading.Thread(target=feeder.run, args=(stop,), name="batch-feeder")
     feeding.start()
+    threading.Thread(target=_keep_bucket, args=(backend.objects, stop), name="bucket", daemon=True).start()
     _log.info("scheduler ready", extra={"pools": pools})
     while not stop.wait(TICK_S):
         try:
@@ -137,6 +140,21 @@ def run(settings: Settings, deploys: Sequence[DeployConfig]) -> None:
     except StagewaveError:
         _log.warning("leadership not handed over")
     feeding.join()
+
+
+def _keep_bucket(objects: ObjectStore, stop: threading.Event) -> None:
+    """An object store may begin empty, after us, or come back empty."""
+    away = False
+    while True:
+        try:
+            objects.ensure_bucket()
+            away = False
+        except StagewaveError as error:
+            if not away:
+                _log.warning("bucket away", extra={"error": error.message})
+            away = True
+        if stop.wait(_BUCKET_EVERY_S):
+            return
 
 
 if __name__ == "__main__":

@@ -24,7 +24,6 @@ def test_the_specification_knows_every_key_and_value() -> None:
     assert {
         "redis",
         "minio",
-        "bucket",
         "api",
         "scheduler",
         "io",
@@ -46,7 +45,7 @@ def test_an_unknown_key_would_be_found() -> None:
 def test_whatever_a_service_waits_for_starts_with_it(profile: str) -> None:
     services = in_profile(read_compose(), profile)
 
-    assert set(services) == {"redis", "minio", "bucket"} | (
+    assert set(services) == {"redis", "minio"} | (
         {"embedded"} if profile == "cpu" else {"api", "scheduler", "io", "thinker", "token2wav"}
     )
     for service in services.values():
@@ -59,7 +58,7 @@ def test_every_part_of_ours_is_checked_and_bound_to_loopback() -> None:
     document = read_compose()
 
     for name, service in document["services"].items():
-        assert "healthcheck" in service or name == "bucket"
+        assert "healthcheck" in service, name
         assert all(port.startswith("127.0.0.1:") for port in service.get("ports", ()))
         assert service.get("privileged") is None
 
@@ -89,8 +88,7 @@ def test_every_environment_loads_and_names_a_shipped_deploy() -> None:
             continue
         settings = load_settings({key: str(value) for key, value in service["environment"].items()})
         (config,) = settings.config
-        if name != "bucket":
-            assert load_deploy(ROOT / config.relative_to("/app")).stage(0) is not None
+        assert load_deploy(ROOT / config.relative_to("/app")).stage(0) is not None
 
 
 def test_the_images_are_built_from_what_is_there_and_do_not_run_as_root() -> None:
