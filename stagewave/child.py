@@ -1,4 +1,4 @@
-"""One supervised process: started in a session of its own, logged to a file, ended as a group."""
+"""One supervised process: started in a process group of its own, logged to a file, ended as a group."""
 
 from __future__ import annotations
 
@@ -52,7 +52,9 @@ class Child:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 # A Ctrl-C of the terminal must reach the supervisor alone, which knows the right order.
-                start_new_session=True,
+                # Not a session of its own: Linux may share processor time out by sessions first, and then
+                # the low priority of work in the background would count inside its own process only.
+                process_group=0,
             )
         self._started_at = time.monotonic()
         self.due_at = None

@@ -59,6 +59,17 @@ def test_a_child_deaf_to_sigterm_is_killed_in_time(tmp_path: Path) -> None:
     assert child.exit_code() == -9
 
 
+def test_a_child_hears_no_ctrl_c_and_shares_processor_time_with_the_others(tmp_path: Path) -> None:
+    child = make(tmp_path, SLEEPS)
+    child.start()
+    try:
+        assert child.pid is not None
+        assert os.getpgid(child.pid) == child.pid
+        assert os.getsid(child.pid) == os.getsid(0)
+    finally:
+        end([child], within_s=5)
+
+
 def test_what_a_child_started_ends_with_it(tmp_path: Path) -> None:
     child = make(tmp_path, FORKS)
     child.start()
