@@ -49,9 +49,9 @@ class ThinkerPieces:
         prior = writer.prior_pieces if writer else ()
         self.account = Account(self._spec.type, [PieceResult(end.result, end.segments) for end in prior])
 
-    def run(self, teller: Teller, spare: Semaphore, began: Callable[[], None]) -> None:
-        """All pieces; what they came to is in ``account``. ``began`` is called after each step with which
-        Token2Wav has something to begin with. Raises ``StagewaveError``."""
+    def run(self, teller: Teller, spare: Semaphore, begin: Callable[[], None]) -> None:
+        """All pieces; what they came to is in ``account``. ``begin`` is called before each
+        piece and after each step: Token2Wav may begin beside it. Raises ``StagewaveError``."""
         total = self._recording.samples if self._recording else len(self._spec.text)
         runs = PieceRuns(self._engine, self._requests(), spare)
         self._attempt.on_end(runs.abort)
@@ -61,7 +61,7 @@ class ThinkerPieces:
             for run in runs:
                 self._open(run.piece, ended)
                 try:
-                    self._make(runs, run, total, teller, began)
+                    self._make(runs, run, total, teller, begin)
                 except StagewaveError as error:
                     if error.code not in _NOTHING_IN_IT[self._spec.type]:
                         raise
@@ -78,19 +78,19 @@ class ThinkerPieces:
         self._check_made(nothing)
 
     def _make(
-        self, runs: PieceRuns, run: PieceRun, total: int, teller: Teller, began: Callable[[], None]
+        self, runs: PieceRuns, run: PieceRun, total: int, teller: Teller, begin: Callable[[], None]
     ) -> None:
         """One piece. A model that says nothing is asked again: of a book, one sentence would end it all."""
         deltas, again = run.deltas, 0
         while True:
             self.account.begin(run.piece, total)
             try:
+                begin()
                 for delta in self._attempt.steps(deltas):
                     teller.tell(self.account.add(delta))
                     if self._handover:
                         self._handover.add(delta)
-                    if self._writer and self._writer.began:
-                        began()
+                    begin()
                 return
             except StagewaveError as error:
                 mute = error.code is ErrorCode.NO_AUDIO and self._spec.type is Task.TTS

@@ -87,8 +87,9 @@ class ThinkerRunner:
         return longest_s is not None and recording.duration_s > longest_s
 
     def _begin(self, attempt: Attempt) -> Callable[[], None]:
-        """Starts Token2Wav, once, and only when somebody listens: others get more out of whole pieces."""
-        started = False
+        """Starts Token2Wav, once, and only when somebody listens: others get more out of whole pieces. It
+        waits for its first tokens there, with all that it needs besides them."""
+        started = not _speaks(attempt)
 
         def begin() -> None:
             nonlocal started

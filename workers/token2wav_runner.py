@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from functools import partial
 from typing import IO
 
@@ -66,31 +66,44 @@ class Token2WavRunner:
 
     def _make(self, attempt: Attempt, made: IO[bytes], pcm: IO[bytes], afresh: bool) -> None:
         spec = attempt.job.spec
-        feed = TokenFeed(self._backend, attempt, self._engine.chunk_policy)
         resampler = Resampler(self._engine.sample_rate, spec.sample_rate_hz or self._engine.sample_rate)
-        with FileEncoder(made, spec.response_format, resampler.out_hz) as encoder:
+        with ExitStack() as stack:
+            # All that can be done before the first tokens come.
+            first = stack.enter_context(closing(self._open(attempt)))
+            encoder = stack.enter_context(FileEncoder(made, spec.response_format, resampler.out_hz))
             recording = _Recording(self._backend, attempt, encoder, pcm, resampler, afresh)
+            feed = TokenFeed(self._backend, attempt, self._engine.chunk_policy)
             parts = VoicedParts(
                 self._hurried, self._breaker, attempt, feed.begun_by, self._engine.sample_rate
             )
-            self._voice(attempt, feed, parts, recording)
+            self._voice(attempt, first, feed, parts, recording)
             recording.close()
             encoder.close()
         feed.finish()
         attempt.check()
         self._conclude(attempt, feed.result, recording, made, parts)
 
-    def _voice(self, attempt: Attempt, feed: TokenFeed, parts: VoicedParts, recording: _Recording) -> None:
+    def _voice(
+        self,
+        attempt: Attempt,
+        first: Token2WavStream,
+        feed: TokenFeed,
+        parts: VoicedParts,
+        recording: _Recording,
+    ) -> None:
         most_samples = int(self._deploy.limits.audio_out_s * self._engine.sample_rate)
-        with closing(self._waves(attempt, feed, parts)) as waves:
+        with closing(self._waves(attempt, first, feed, parts)) as waves:
             for wave in waves:
                 recording.add(wave[: most_samples - recording.samples])
                 if recording.samples >= most_samples:
                     recording.cut_short = True
                     return
 
-    def _waves(self, attempt: Attempt, feed: TokenFeed, parts: VoicedParts) -> Generator[Float32Wave]:
-        """All of the sound. Each piece is an utterance of its own, in the same voice; they are joined."""
+    def _waves(
+        self, attempt: Attempt, first: Token2WavStream, feed: TokenFeed, parts: VoicedParts
+    ) -> Generator[Float32Wave]:
+        """All of the sound. Each piece is an utterance of its own, in the same voice; they are joined.
+        ``first``: the stream for the one that comes first."""
         spec, before = attempt.job.spec, 0
         if attempt.number > 1:
             for wave in parts.restore():
@@ -98,13 +111,14 @@ class Token2WavRunner:
                 yield wave
             feed.skip(parts.pieces)
         joins = Joins(self._engine.sample_rate, before)
-        stream: Token2WavStream | None = None
-        voiced = before > 0
+        stream: Token2WavStream | None = first
+        begins, voiced = True, before > 0
         try:
             for part in feed:
-                if stream is None:
-                    stream = self._open(attempt)
+                stream = stream or self._open(attempt)
+                if begins:
                     yield from map(parts.add, joins.until(part.at_ms or 0))
+                begins = part.final
                 for wave in attempt.steps(stream.feed(part.tokens, part.final)):
                     voiced = voiced or len(wave) > 0
                     yield parts.add(joins.add(wave))

@@ -171,6 +171,30 @@ class Mute(Fragile):
         yield from super().generate(request)
 
 
+@pytest.mark.parametrize(
+    ("task", "options", "beside"),
+    [
+        (Task.TTS, {"text": "tokens=30", "live": True}, True),
+        (Task.TTS, {"text": "tokens=30"}, False),
+        (Task.ASR, {"live": True}, False),
+    ],
+)
+def test_token2wav_gets_ready_beside_the_thinker_where_somebody_listens(
+    backend: Backend, task: Task, options: dict[str, object], beside: bool
+) -> None:
+    """Before the engine's first step, so that the first tokens do not wait for it."""
+    pool, found = pool_of(Stage.TOKEN2WAV, "noop"), []
+
+    class Watched(Fragile):
+        def generate(self, request: GenerateRequest) -> Iterator[ThinkerDelta]:
+            found.append(backend.counts.live_depths([pool])[pool])
+            return super().generate(request)
+
+    submit(backend, task, **(options | ({"audio": speech(5)} if task is Task.ASR else {})))
+    run(backend, Watched(), attempt_of(backend))
+    assert found == [int(beside)]
+
+
 def test_a_model_that_says_nothing_of_a_sentence_is_asked_again(backend: Backend) -> None:
     job = submit(backend, Task.TTS, text=BOOK, seed=7)
     run(backend, Mute(speaks_with=9), attempt_of(backend))
