@@ -106,14 +106,17 @@ class EngineHost:
         audio: Float32Wave | None,
         sampling: Sampling,
         sink: Sink,
+        *,
+        background: bool = False,
     ) -> None:
-        """Returns at once. ``audio``: float32 ``[samples]`` at 16 kHz, for the one ``<audio_patch>``."""
+        """Returns at once. ``audio``: float32 ``[samples]`` at 16 kHz, for the one ``<audio_patch>``.
+        ``background``: waits for the others, and makes room for them where the cache is short."""
 
         def start() -> None:
             if self._dead:
                 sink.end("abort", EngineDead())
                 return
-            work = self._work(request_id, prompt_ids, audio, sampling, sink)
+            work = self._work(request_id, prompt_ids, audio, sampling, sink, int(background))
             self._requests[request_id] = (self._loop.create_task(work), sink)
 
         self._in_loop(start, sink)
@@ -164,7 +167,9 @@ class EngineHost:
         audio: Float32Wave | None,
         sampling: Sampling,
         sink: Sink,
+        priority: int,
     ) -> None:
+        """``priority``: the lowest goes first."""
         try:
             prompt: dict[str, object] = {"prompt_token_ids": prompt_ids}
             if audio is not None:
@@ -173,7 +178,8 @@ class EngineHost:
                 # through this one.
                 (prompt,) = await self._engine.renderer.render_cmpl_async([prompt])
             # A cancelled or closed generator tells the engine to abort.
-            async with aclosing(self._engine.generate(prompt, _params(sampling), request_id)) as outputs:
+            generated = self._engine.generate(prompt, _params(sampling), request_id, priority=priority)
+            async with aclosing(generated) as outputs:
                 async for output in outputs:
                     made = output.outputs[0]
                     prompt_tokens = len(output.prompt_token_ids or ())
@@ -251,6 +257,7 @@ def engine_args(options: HostOptions) -> dict[str, object]:
         "enforce_eager": options.enforce_eager,
         "max_num_batched_tokens": options.max_num_batched_tokens,
         "max_model_len": options.max_model_len,
+        "scheduling_policy": "priority",
         "hf_overrides": options.hf_overrides or None,
         "limit_mm_per_prompt": {"audio": 1},
         # Hardly any audio comes twice, and gigabytes of it would be kept in two processes.

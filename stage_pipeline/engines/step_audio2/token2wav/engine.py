@@ -33,6 +33,7 @@ from stage_pipeline.engines.step_audio2.token2wav.voices import (
 from stage_pipeline.engines.step_audio2.token2wav.whole_decoder import Utterance, WholeDecoder
 from stage_pipeline.engines.step_audio2.token2wav.whole_work import WholeWork
 from stage_pipeline.engines.step_audio2.token2wav.window_work import Ask, Job, WindowWork
+from stage_pipeline.engines.step_audio2.urgency import Urgency
 from stage_pipeline.errors import ErrorCode, StagewaveError
 from stage_pipeline.stages import Float32Wave, own_speed_only
 
@@ -50,7 +51,8 @@ class Token2WavOptions:
     flow, and ``vocoder_dtype`` of the vocoder's convolutions: None for float16 where the flow's is that,
     else float32. ``guidance``: None for the checkpoint's own. ``graphs``: CUDA graphs, and ``compile``:
     small kernels joined with ``torch.compile`` (it wants a C compiler), both on a GPU. ``longest_voice_s``:
-    of prompts that come later; each stream's slot is as long as the longest prompt."""
+    of prompts that come later; each stream's slot is as long as the longest prompt. ``beside_thinker``:
+    whether both stages compute on one GPU."""
 
     device: str = "cpu"
     dtype: torch.dtype = torch.float32
@@ -63,6 +65,7 @@ class Token2WavOptions:
     compile: bool = True
     longest_voice_s: float = 0.0
     vocoder_dtype: torch.dtype | None = None
+    beside_thinker: bool = False
 
 
 class StepAudio2Token2Wav:
@@ -131,7 +134,9 @@ class StepAudio2Token2Wav:
             torch.cuda.current_stream(device).synchronize()  # the weights are there for both lanes
         ahead, behind = Lane(device, ahead=True), Lane(device, ahead=False)
         self._windows = WindowWork(flow, streams, ahead, options.streams, len(features) + _CACHES)
-        self._wholes = WholeWork(decoder, behind, options.whole_frames)
+        self._urgency = Urgency()
+        self._wholes = WholeWork(decoder, behind, self._urgency, options.whole_frames)
+        self._beside_thinker = options.beside_thinker
         # A thread each: a window takes milliseconds, and a pass over whole utterances may take a second.
         self._window_batcher = Batcher(self._windows, options.wait_ms / 1000)
         self._whole_batcher = Batcher(self._wholes, options.wait_ms / 1000)
@@ -153,9 +158,18 @@ class StepAudio2Token2Wav:
         found = self._features.get(voice) if features is None else self._made_voice(voice, features)
         if found is None:
             raise StagewaveError(ErrorCode.VOICE_UNKNOWN, "there is no such voice", field="voice")
-        return StepAudio2Stream(
-            found, seed, self._windows, self._window_batcher, self._whole_batcher, background=background
+        stream = StepAudio2Stream(
+            found,
+            seed,
+            self._windows,
+            self._window_batcher,
+            self._whole_batcher,
+            None if background else self._urgency,
         )
+        if self._beside_thinker:
+            # Its tokens are being made: that must not take longer because of what nobody waits for.
+            stream.hurry()
+        return stream
 
     @property
     def voice_tag(self) -> str:
@@ -216,12 +230,12 @@ class StepAudio2Stream:
         windows: WindowWork,
         window_batcher: Batcher,
         whole_batcher: Batcher,
-        *,
-        background: bool,
+        urgency: Urgency | None,
     ) -> None:
+        """``urgency``: None for one that nobody waits for."""
         self._features = features
         self._seed = seed
-        self._background = background
+        self._urgency = urgency
         self._job = Job(features, seed)
         self._windows = windows
         self._window_batcher = window_batcher
@@ -229,7 +243,11 @@ class StepAudio2Stream:
         self._cancel: Callable[[], None] | None = None
         self._fed = False
         self._done = False
-        windows.opened(self._job)
+
+    def hurry(self) -> None:
+        """Somebody waits for its first sound."""
+        if self._urgency is not None:
+            self._urgency.begins(self)
 
     def feed(self, tokens: tuple[int, ...], final: bool) -> Iterator[Float32Wave]:
         """As ``Token2WavStream.feed``: 960 samples a token in all. Ids that are no codebook entries are
@@ -238,17 +256,22 @@ class StepAudio2Stream:
             raise _misused("the stream has ended")
         kept = tuple(token for token in tokens if CHUNK_POLICY.keeps(token))
         whole = final and not self._fed and len(kept) <= LONGEST_TOKENS - len(self._features.tokens)
-        self._fed, self._done = True, final
+        first, self._fed, self._done = not self._fed, True, final
         if whole:
-            self._leave_windows()
+            self._calm_down()
             if kept:
-                utterance = Utterance(self._features, self._seed, kept, self._background)
+                utterance = Utterance(self._features, self._seed, kept, self._urgency is None)
                 yield from self._voice(self._whole_batcher, utterance)
             return
+        if first:
+            self.hurry()
+            self._windows.opened(self._job)
         consumed = 0
         while (window := CHUNK_POLICY.next_window(kept, consumed, final)) is not None:
             part = kept[window.start : window.stop]
-            yield from self._voice(self._window_batcher, Ask(self._job, part, window.final))
+            for wave in self._voice(self._window_batcher, Ask(self._job, part, window.final)):
+                self._calm_down()
+                yield wave
             consumed = window.consumed
             if window.final:
                 return
@@ -259,11 +282,13 @@ class StepAudio2Stream:
         self._done = True
         if (cancel := self._cancel) is not None:
             cancel()
-        self._leave_windows()
-
-    def _leave_windows(self) -> None:
+        self._calm_down()
         self._windows.closed(self._job)
         self._window_batcher.look_again()
+
+    def _calm_down(self) -> None:
+        if self._urgency is not None:
+            self._urgency.ends(self)
 
     def _voice(self, batcher: Batcher, work: object) -> Iterator[Float32Wave]:
         request = Request(work)

@@ -5,6 +5,7 @@ Windows of a stream go through the same parts, with memory: see ``flow_window``.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -113,7 +114,12 @@ class Flow:
         )
         return projected.float()
 
-    def whole(self, voices: list[VoiceFeatures], tokens: list[Tensor]) -> list[Tensor]:
+    def whole(
+        self,
+        voices: list[VoiceFeatures],
+        tokens: list[Tensor],
+        before_step: Callable[[], None] = lambda: None,
+    ) -> list[Tensor]:
         """Voice whole utterances together: float32 ``[2n, mels]`` for each of the int64 ``[n]`` tokens."""
         lookahead = self.config.encoder.lookahead
         joined = [torch.cat([voice.tokens, own]) for voice, own in zip(voices, tokens, strict=True)]
@@ -134,7 +140,12 @@ class Flow:
         both = Blank(None if frame_mask is None else torch.cat([frame_mask, frame_mask]))
         noise = self.noise[: frames.shape[1]].expand_as(frames)
         speaker = self.speaker(torch.stack([voice.embedding for voice in voices]))
-        mels = self.solver.solve(noise, frames, speaker, prompt, lambda step: both)
+
+        def memory(_step: int) -> Blank:
+            before_step()
+            return both
+
+        mels = self.solver.solve(noise, frames, speaker, prompt, memory)
         return [
             mel[voice.frames : voice.frames + FRAMES_PER_TOKEN * len(own)]
             for mel, voice, own in zip(mels, voices, tokens, strict=True)

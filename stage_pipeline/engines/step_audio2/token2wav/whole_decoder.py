@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -33,17 +33,20 @@ class WholeDecoder:
         self._vocoder = vocoder
         self._noise = noise
 
-    def voice(self, utterances: Sequence[Utterance]) -> list[Float32Wave]:
-        """float32 ``[960 * tokens]`` for each."""
+    def voice(
+        self, utterances: Sequence[Utterance], before_step: Callable[[], None] = lambda: None
+    ) -> list[Float32Wave]:
+        """float32 ``[960 * tokens]`` for each. The work has a dozen steps of like length."""
         tokens = [
             torch.tensor(one.tokens, dtype=torch.int64, device=self._flow.device) for one in utterances
         ]
-        mels = self._flow.whole([one.voice for one in utterances], tokens)
+        mels = self._flow.whole([one.voice for one in utterances], tokens, before_step)
         counts = [len(mel) for mel in mels]
         noise = mels[0].new_zeros(len(mels), max(counts) * HOP, SINES)
         for row, one, count in zip(noise, utterances, counts, strict=True):
             self._noise.harmonics(one.seed, 0, row[: count * HOP])
         frames = None if min(counts) == max(counts) else torch.tensor(counts, device=self._flow.device)
         mel = nn.utils.rnn.pad_sequence(mels, batch_first=True)
+        before_step()
         waves = self._vocoder.decode(mel, self._vocoder.source(mel, noise, frames), frames).cpu().numpy()
         return [wave[: count * HOP].copy() for wave, count in zip(waves, counts, strict=True)]

@@ -11,6 +11,7 @@ from stage_pipeline.engines.step_audio2.token2wav.flow import FRAMES_PER_TOKEN, 
 from stage_pipeline.engines.step_audio2.token2wav.lane import Lane
 from stage_pipeline.engines.step_audio2.token2wav.stream_decoder import CHUNK_POLICY
 from stage_pipeline.engines.step_audio2.token2wav.whole_decoder import Utterance, WholeDecoder
+from stage_pipeline.engines.step_audio2.urgency import Urgency
 from stage_pipeline.stages import Float32Wave
 
 # Padding to the longest costs what it is longer, and every pass its launches.
@@ -20,9 +21,10 @@ _ALIKE = 1.5
 class WholeWork:
     """``most_frames``: mel frames, padding included, of one pass."""
 
-    def __init__(self, decoder: WholeDecoder, lane: Lane, most_frames: int) -> None:
+    def __init__(self, decoder: WholeDecoder, lane: Lane, urgency: Urgency, most_frames: int) -> None:
         self._decoder = decoder
         self._lane = lane
+        self._urgency = urgency
         self._most_frames = most_frames
 
     def choose(self, waiting: Sequence[Request]) -> list[Request]:
@@ -45,8 +47,16 @@ class WholeWork:
 
     @torch.inference_mode()
     def decode(self, chosen: Sequence[Request]) -> list[Float32Wave]:
+        utterances = [_utterance(request) for request in chosen]
         with self._lane.taken():
-            return self._decoder.voice([_utterance(request) for request in chosen])
+            if all(one.background for one in utterances):
+                return self._decoder.voice(utterances, self._give_way)
+            return self._decoder.voice(utterances)
+
+    def _give_way(self) -> None:
+        # What the GPU has been given it computes, whoever waits.
+        self._lane.settle()
+        self._urgency.give_way()
 
     @torch.inference_mode()
     def warm_up(self, voice: VoiceFeatures) -> None:

@@ -107,6 +107,15 @@ def close_to():
     return check
 
 
+@pytest.fixture
+def exact_products():
+    """On a GPU: float32 products without TF32, as a CPU computes them."""
+    before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    yield
+    torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
+
+
 @pytest.fixture(scope="session")
 def shelf(tmp_path_factory):
     return tmp_path_factory.mktemp("shelf")

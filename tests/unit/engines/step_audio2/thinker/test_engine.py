@@ -60,6 +60,29 @@ def test_sixteen_at_a_time_say_what_each_says_alone(thinker):
     assert len({tuple(ids(deltas)) for deltas in together}) == 16
 
 
+def test_what_nobody_waits_for_lets_others_go_before_it(thinker):
+    def first(name: str, **options) -> float:
+        running = thinker.generate(speak(name, **options))
+        next(running)
+        began = time.monotonic()
+        running.close()
+        return began
+
+    with ThreadPoolExecutor(18) as threads:
+        others = [threads.submit(made_by, thinker, speak(f"long-{n}", count=400)) for n in range(15)]
+        others.append(threads.submit(made_by, thinker, speak("short", count=200)))
+        wait_running(thinker, 16)
+        batch = threads.submit(first, "of a batch", background=True)
+        wait_running(thinker, 17)
+        live = threads.submit(first, "waited for")
+        wait_running(thinker, 18)
+        assert not any(other.done() for other in others), "there was room for all"
+        assert live.result() < batch.result()
+        for number in range(15):
+            thinker.abort(f"long-{number}")
+    wait_idle(thinker)
+
+
 def test_text_and_audio_come_as_they_are_made_and_are_counted(thinker):
     deltas = made_by(thinker, speak("counted", count=100))
     *_, last = deltas
@@ -195,8 +218,12 @@ def test_a_dead_engine_is_told_to_all_that_wait_for_it(thinker):
 
 
 def wait_idle(thinker) -> None:
+    wait_running(thinker, 0)
+
+
+def wait_running(thinker, count: int) -> None:
     deadline = time.monotonic() + 2
-    while thinker.running:
+    while thinker.running != count:
         assert time.monotonic() < deadline
         time.sleep(0.01)
 

@@ -12,6 +12,7 @@ from stage_pipeline.engines.step_audio2.token2wav.lane import Lane
 from stage_pipeline.engines.step_audio2.token2wav.whole_decoder import Utterance
 from stage_pipeline.engines.step_audio2.token2wav.whole_work import WholeWork
 from stage_pipeline.engines.step_audio2.token2wav.window_work import Ask, Job, WindowWork
+from stage_pipeline.engines.step_audio2.urgency import Urgency
 from stage_pipeline.errors import StagewaveError
 
 
@@ -151,7 +152,7 @@ def windows():
 
 @pytest.fixture
 def wholes():
-    return WholeWork(None, Lane(torch.device("cpu"), ahead=False), most_frames=1000)
+    return WholeWork(None, Lane(torch.device("cpu"), ahead=False), Urgency(), most_frames=1000)
 
 
 def asks(voice, *counts):

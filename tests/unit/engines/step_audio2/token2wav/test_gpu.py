@@ -14,6 +14,7 @@ import torch
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.timeout(600),
+    pytest.mark.usefixtures("exact_products"),
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU"),
 ]
 
@@ -37,14 +38,6 @@ def streamed(engine, seed, count):
 
 def whole(engine, seed, count):
     return np.concatenate(list(engine.open("default", seed).feed(tokens_of(seed, count), True)))
-
-
-@pytest.fixture(autouse=True)
-def exact_products():
-    before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    yield
-    torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float16, 2e-3)])

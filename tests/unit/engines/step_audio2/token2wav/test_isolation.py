@@ -2,6 +2,8 @@
 
 import threading
 import time
+from concurrent import futures
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from stage_pipeline.engines.step_audio2.token2wav.flow import VoiceFeatures
 from stage_pipeline.engines.step_audio2.token2wav.noise import Noise
 from stage_pipeline.engines.step_audio2.token2wav.stream_decoder import StreamDecoder, StreamWindow
 from stage_pipeline.engines.step_audio2.token2wav.whole_decoder import Utterance, WholeDecoder
+from stage_pipeline.engines.step_audio2.urgency import LONGEST_S
 
 # What end to end may differ by: sums are taken in another order in another batch.
 TOLERANCE = 5e-5
@@ -147,6 +150,27 @@ def test_a_window_does_not_wait_for_whole_utterances(engine, goldens):
     assert sum(map(len, pieces)) > 0 and whole.is_alive()
     stream.close()
     whole.join(120)
+
+
+@pytest.mark.parametrize(
+    ("beside_thinker", "background", "stops"),
+    [(True, True, True), (True, False, False), (False, True, False)],
+)
+def test_what_nobody_waits_for_stops_while_the_thinker_makes_tokens_on_the_same_gpu(
+    engine, beside_thinker, background, stops
+):
+    shared = engine(beside_thinker=beside_thinker)
+    with ThreadPoolExecutor(1) as threads:
+        live = shared.open("default", 2)
+        whole = threads.submit(
+            lambda: list(shared.open("default", 1, background=background).feed(tokens_of(1, 5), True))
+        )
+        done, _ = futures.wait([whole], timeout=LONGEST_S / 2)
+        assert (not done) is stops
+        assert sum(map(len, live.feed(tokens_of(2, POLICY.size + POLICY.lookahead), False))) > 0
+        # Its first sound is there, and what comes next has time.
+        assert sum(map(len, whole.result(LONGEST_S / 2)))
+        live.close()
 
 
 def test_the_seed_and_the_place_alone_decide_the_noise():
