@@ -31,7 +31,8 @@ class Attempt:
         self._pulse = pulse or Pulse()
         self.job = claim.job
         self.number = claim.attempt
-        self.listening = claim.job.spec.live or claim.job.spec.mode == "async_chunk"
+        spec = claim.job.spec
+        self.listening = claim.listening or spec.live or spec.mode == "async_chunk"
         """Whether somebody listens, or wants to; true is for good."""
         self._end: type[AttemptLost | AttemptReleased] | None = None
         self._on_end: Callable[[], None] | None = None

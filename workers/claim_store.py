@@ -22,12 +22,14 @@ from workers.states import Stage
 class Claim:
     """One attempt's right to work on a job: the attempt number is the fence of all it does.
 
-    ``suspect``: an earlier attempt lost its worker or failed, so this job may be the one that kills."""
+    ``suspect``: an earlier attempt lost its worker or failed, so this job may be the one that kills.
+    ``listening``: somebody listened when it was claimed."""
 
     job: Job
     stage: Stage
     attempt: int
     suspect: bool = False
+    listening: bool = False
 
 
 class ClaimStore:
@@ -56,7 +58,8 @@ class ClaimStore:
             return None
         fields = pairs(record)
         suspect = int(fields.get(f"failures:{stage}", 0)) > 0
-        return Claim(Job.from_hash(fields), stage, int(fields[f"attempt:{stage}"]), suspect)
+        attempt = int(fields[f"attempt:{stage}"])
+        return Claim(Job.from_hash(fields), stage, attempt, suspect, "listening" in fields)
 
     def renew(self, claims: Sequence[Claim]) -> list[int]:
         """For each claim: 0 lost (canceled, ended, or taken over), 1 held, 2 held and listened to."""

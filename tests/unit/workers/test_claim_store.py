@@ -21,6 +21,7 @@ from tests.unit.workers.conftest import (
     terminal_events,
 )
 from workers import keys
+from workers.attempt import Attempt
 from workers.claim_store import ClaimStore
 from workers.events import EventLog
 from workers.job import JobSpec, new_job_id
@@ -31,6 +32,17 @@ from workers.settings import Settings
 from workers.states import Stage, Status
 
 BAD_INPUT = StagewaveError(ErrorCode.NOT_AUDIO, "no audio")
+
+
+def test_who_listens_already_is_known_from_the_start(
+    claims: ClaimStore, jobs: JobStore, make_job: MakeJob
+) -> None:
+    listened, alone = make_job(priority=1), make_job()
+    jobs.mark_listening(listened.id)
+    assert [(held.job.id, Attempt(held).listening) for held in (claim(claims), claim(claims))] == [
+        (listened.id, True),
+        (alone.id, False),
+    ]
 
 
 def test_high_priority_starts_next_then_age_decides(claims: ClaimStore, make_job: MakeJob) -> None:
