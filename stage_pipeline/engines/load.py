@@ -112,12 +112,12 @@ def _step_audio2_token2wav(deploy: DeployConfig, cache: Path) -> Token2Wav:
         streams=stage.max_num_seqs if stage else 1,
         graphs=not (stage and stage.enforce_eager),
         longest_voice_s=deploy.limits.voice_s,
-        beside_thinker=_share_a_gpu(deploy),
+        beside_thinker=share_a_gpu(deploy),
     )
     return StepAudio2Token2Wav(deploy.model_dir, cache, deploy.voices, os.environ, options)
 
 
-def _share_a_gpu(deploy: DeployConfig) -> bool:
+def share_a_gpu(deploy: DeployConfig) -> bool:
     """Whether both stages may meet on one: they do where no devices are named."""
     thinker, token2wav = (
         stage.devices.split(",") if stage and stage.devices else None

@@ -158,20 +158,20 @@ class _Utterance:
         finish, prompt_tokens = _already(prior, made, sampling, longest), len(prompt)
         if finish is None:
             answer = Answer(vocabulary, CHUNK_POLICY, made.codes, longest)
-            if request.background:
-                # A prompt, with audio above all, holds up everybody's next token.
-                self._urgency.give_way()
-            else:
-                self._urgency.begins(self)
-            self._host.submit(
-                request.request_id,
-                [*prompt, *prior],
-                request.audio,
-                sampling,
-                answer,
-                background=request.background,
-            )
             try:
+                if request.background:
+                    # A prompt, with audio above all, holds up everybody's next token.
+                    self._urgency.give_way()
+                else:
+                    self._urgency.begins(self)
+                self._host.submit(
+                    request.request_id,
+                    [*prompt, *prior],
+                    request.audio,
+                    sampling,
+                    answer,
+                    background=request.background,
+                )
                 while finish is None:
                     part = answer.take()
                     if part.finish == "abort":

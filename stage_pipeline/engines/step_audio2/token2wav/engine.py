@@ -6,6 +6,7 @@ import math
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -259,9 +260,10 @@ class StepAudio2Stream:
         first, self._fed, self._done = not self._fed, True, final
         if whole:
             self._calm_down()
-            if kept:
-                utterance = Utterance(self._features, self._seed, kept, self._urgency is None)
-                yield from self._voice(self._whole_batcher, utterance)
+            utterance = Utterance(self._features, self._seed, kept, self._urgency is None)
+            with nullcontext() if self._urgency is None else self._urgency.behind_it():
+                if kept:
+                    yield from self._voice(self._whole_batcher, utterance)
             return
         if first:
             self.hurry()

@@ -50,13 +50,27 @@ def test_it_gets_half_of_the_time_when_somebody_always_waits(later_s, stops):
     clock = Clock()
     urgency = Urgency(clock)
     urgency.begins("a")
-
-    def seconds() -> float:
-        began = time.monotonic()
-        urgency.give_way()
-        return time.monotonic() - began
-
     threading.Timer(LONGEST_S / 2, lambda: setattr(clock, "now", clock.now + LONGEST_S)).start()
-    assert seconds() == pytest.approx(LONGEST_S, rel=0.3)
+    assert seconds(urgency) > 0.9 * LONGEST_S
     clock.now += later_s
-    assert (seconds() > LONGEST_S / 2) is stops
+    assert (seconds(urgency) > 0.9 * LONGEST_S) is stops
+
+
+def test_it_does_not_stop_for_who_waits_too_long_or_behind_it():
+    clock = Clock()
+    urgency = Urgency(clock)
+    urgency.begins("a")
+    with urgency.behind_it():
+        assert seconds(urgency) < LONGEST_S / 2
+    clock.now += 6.0
+    urgency.begins("a")
+    assert seconds(urgency) < LONGEST_S / 2
+    urgency.begins("b")
+    assert seconds(urgency) > 0.9 * LONGEST_S
+
+
+def seconds(urgency: Urgency) -> float:
+    """How long it stops."""
+    began = time.monotonic()
+    urgency.give_way()
+    return time.monotonic() - began
