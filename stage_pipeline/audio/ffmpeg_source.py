@@ -96,7 +96,7 @@ class _Process:
                     # It needs nothing but PyAV, and our environment holds secrets.
                     env={"PYTHONPATH": str(Path(av.__file__).parent.parent)},
                     # Ctrl-C in a terminal lets a worker finish its jobs, and so this one.
-                    start_new_session=True,
+                    process_group=0,
                 )
         except OSError:
             self._out.close()
