@@ -182,9 +182,9 @@ class ObjectStore:
 
     def ensure_bucket(self) -> None:
         """Make the bucket unless it is there."""
-        client = self._client()
         try:
             with store_errors():
+                client = self._client()
                 client.head_bucket(Bucket=self._bucket)
                 return
         except StagewaveError as error:

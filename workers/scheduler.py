@@ -153,6 +153,9 @@ def _keep_bucket(objects: ObjectStore, stop: threading.Event) -> None:
             if not away:
                 _log.warning("bucket away", extra={"error": error.message})
             away = True
+        except Exception:
+            # The edge of a step, as of a tick.
+            _log.exception("looking for the bucket broke")
         if stop.wait(_BUCKET_EVERY_S):
             return
 
