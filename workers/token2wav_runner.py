@@ -81,7 +81,7 @@ class Token2WavRunner:
             encoder.close()
         feed.finish()
         attempt.check()
-        self._conclude(attempt, feed.result, recording, made, parts)
+        self._conclude(attempt, feed.result, feed.ended_by, recording, made, parts)
 
     def _voice(
         self,
@@ -154,6 +154,7 @@ class Token2WavRunner:
         self,
         attempt: Attempt,
         result: ThinkerResult,
+        thinker_attempt: int,
         recording: _Recording,
         made: IO[bytes],
         parts: VoicedParts,
@@ -189,7 +190,7 @@ class Token2WavRunner:
             objects.delete(key)
             return
         self._backend.streams.drop_tokens(job.id)
-        if parts.any or attempt.number > 1 or job.attempts.get(Stage.THINKER, 1) > 1:
+        if parts.any or attempt.number > 1 or thinker_attempt > 1:
             remove_other_attempts(objects, job.id, {key, result.transcript_key or ""})
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from stage_pipeline.chunking import ChunkPolicy
@@ -36,8 +36,10 @@ class TokenFeed:
         first = next(chunks)
         self.begun_by = first.attempt
         """The Thinker's attempt that began these tokens."""
-        self._chunks = itertools.chain([first], chunks)
+        self.ended_by = first.attempt
+        """And the one that handed the last ones on."""
         self.result = ThinkerResult()
+        self._chunks = self._noted(itertools.chain([first], chunks))
 
     def skip(self, pieces: int) -> None:
         """Leave out so many pieces, before any is fed; those without tokens do not count."""
@@ -50,8 +52,8 @@ class TokenFeed:
 
     def finish(self) -> None:
         """Take what is left without feeding it."""
-        for chunk in self._chunks:
-            self.result = chunk.result or self.result
+        for _ in self._chunks:
+            pass
 
     def __iter__(self) -> Iterator[Feed]:
         """A piece without tokens is left out."""
@@ -59,7 +61,6 @@ class TokenFeed:
         consumed = 0
         for chunk in self._chunks:
             history.extend(chunk.tokens)
-            self.result = chunk.result or self.result
             ends = _ends(chunk)
             if not self._streamed:
                 if history and ends:
@@ -71,6 +72,12 @@ class TokenFeed:
                 yield _feed(history[window.start : window.stop], chunk, final=window.final)
                 if window.final:
                     history, consumed = [], 0
+
+    def _noted(self, chunks: Iterable[TokenChunk]) -> Iterator[TokenChunk]:
+        for chunk in chunks:
+            self.ended_by = chunk.attempt
+            self.result = chunk.result or self.result
+            yield chunk
 
 
 def _followed(backend: Backend, attempt: Attempt) -> Iterator[TokenChunk]:
