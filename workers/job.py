@@ -134,7 +134,7 @@ class Job:
     result: JsonObject | None = None
     error: JsonObject | None = None
     streamed: bool = False
-    """Token2Wav was started on the Thinker's first chunk."""
+    """Token2Wav was started beside the Thinker."""
     voice_id: str | None = None
     """The voice that ``spec.voice`` named when the job was made, if a client made it."""
 

@@ -118,7 +118,7 @@ def test_text_is_told_while_audio_is_made(client: httpx.Client) -> None:
     events = client.get(f"{path}/events").text
     told = [block for block in events.split("\n\n") if "event: text" in block]
     assert len(told) > 1
-    assert events.index("event: text") < events.index('"stage":"token2wav"')
+    assert events.index("event: text") < events.index("event: first_audio")
     assert done["result"]["text"]
 
 
