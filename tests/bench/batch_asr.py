@@ -206,9 +206,9 @@ def difference(scratch: Path, folders: list[Path]) -> float:
     said, heard = [], []
     for folder in folders:
         for path in sorted((scratch / "loop" / folder.name).iterdir()):
-            if text := path.read_text().strip():
-                said.append(text)
-                heard.append((scratch / "ours" / folder.name / path.name).read_text())
+            if words := path.read_text().split():
+                said.append(" ".join(words))
+                heard.append(" ".join((scratch / "ours" / folder.name / path.name).read_text().split()))
     return float(jiwer.wer(said, heard))
 
 
