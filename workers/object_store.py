@@ -7,6 +7,7 @@ import hashlib
 import re
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -179,6 +180,12 @@ class ObjectStore:
         with store_errors():
             began = {str(upload["Key"]): upload["Initiated"].timestamp() for upload in self._uploads()}
         return [key for key, moment in began.items() if now - moment > older_than_s]
+
+    def load(self) -> None:
+        """Make the client, which takes a while and 27 MB, before a job waits for it. An error is left to
+        who uses it."""
+        with suppress(StagewaveError), store_errors():
+            self._client()
 
     def ensure_bucket(self) -> None:
         """Make the bucket unless it is there."""

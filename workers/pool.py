@@ -71,6 +71,7 @@ def run_pool(settings: Settings, stage_name: str, devices: str | None = None) ->
     if part is not None and part.stage.devices is not None:
         pin(part.stage.devices, os.environ)
     backend = connect_backend(settings, patient_s=_PATIENCE_S)
+    backend.objects.load()
     spool = Spool(settings.home, settings.disk_floor_bytes)
     worker_id = f"{stage_name}-{socket.gethostname()}-{ULID()}"
     record = PoolWorker(

@@ -50,6 +50,7 @@ class Token2WavRunner:
         self._spool = spool
         # Somebody may be listening while a part is stored.
         self._hurried = ObjectStore(backend.settings, patient=False)
+        self._hurried.load()
         self.voices = VoicePreparer(backend, engine, pool_of(self.stage, deploy.model), breaker)
 
     def run(self, attempt: Attempt) -> None:
