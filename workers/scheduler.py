@@ -149,13 +149,11 @@ def _keep_bucket(objects: ObjectStore, stop: threading.Event) -> None:
         try:
             objects.ensure_bucket()
             away = False
-        except StagewaveError as error:
-            if not away:
-                _log.warning("bucket away", extra={"error": error.message})
-            away = True
         except Exception:
-            # The edge of a step, as of a tick.
-            _log.exception("looking for the bucket broke")
+            # The edge of a step, as of a tick: whatever it was, the next one looks again.
+            if not away:
+                _log.warning("bucket away", exc_info=True)
+            away = True
         if stop.wait(_BUCKET_EVERY_S):
             return
 

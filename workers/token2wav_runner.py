@@ -14,7 +14,7 @@ from stage_pipeline.audio.resampler import Resampler
 from stage_pipeline.deploy import DeployConfig
 from stage_pipeline.errors import ErrorCode, StagewaveError
 from stage_pipeline.long_form.joins import Joins
-from stage_pipeline.messages import ThinkerResult, wave_to_pcm16
+from stage_pipeline.messages import wave_to_pcm16
 from stage_pipeline.stages import Float32Wave, Token2Wav, Token2WavStream
 from workers.attempt import Attempt
 from workers.audio_channel import AudioWriter
@@ -82,7 +82,7 @@ class Token2WavRunner:
             encoder.close()
         feed.finish()
         attempt.check()
-        self._conclude(attempt, feed.result, feed.ended_by, recording, made, parts)
+        self._conclude(attempt, feed, recording, made, parts)
 
     def _voice(
         self,
@@ -154,13 +154,12 @@ class Token2WavRunner:
     def _conclude(
         self,
         attempt: Attempt,
-        result: ThinkerResult,
-        thinker_attempt: int,
+        feed: TokenFeed,
         recording: _Recording,
         made: IO[bytes],
         parts: VoicedParts,
     ) -> None:
-        job, objects = attempt.job, self._backend.objects
+        job, result, objects = attempt.job, feed.result, self._backend.objects
         form = AUDIO_FORMATS[job.spec.response_format]
         key = audio_key(job.id, attempt.number, form.extension)
 
@@ -191,7 +190,7 @@ class Token2WavRunner:
             objects.delete(key)
             return
         self._backend.streams.drop_tokens(job.id)
-        if parts.any or attempt.number > 1 or thinker_attempt > 1:
+        if parts.any or attempt.number > 1 or feed.ended_by > 1:
             remove_other_attempts(objects, job.id, {key, result.transcript_key or ""})
 
 

@@ -260,9 +260,9 @@ class StepAudio2Stream:
         first, self._fed, self._done = not self._fed, True, final
         if whole:
             self._calm_down()
-            utterance = Utterance(self._features, self._seed, kept, self._urgency is None)
-            with nullcontext() if self._urgency is None else self._urgency.behind_it():
-                if kept:
+            if kept:
+                utterance = Utterance(self._features, self._seed, kept, self._urgency is None)
+                with nullcontext() if self._urgency is None else self._urgency.behind_it():
                     yield from self._voice(self._whole_batcher, utterance)
             return
         if first:

@@ -152,15 +152,20 @@ def test_a_window_does_not_wait_for_whole_utterances(engine, goldens):
     whole.join(120)
 
 
+@pytest.fixture
+def stops_for_long(monkeypatch):
+    """What goes on has been let go on."""
+    monkeypatch.setattr(urgency, "LONGEST_S", 60.0)
+    monkeypatch.setattr(urgency, "_STALE_S", 60.0)
+
+
 @pytest.mark.parametrize(
     ("beside_thinker", "background", "stops"),
     [(True, True, True), (True, False, False), (False, True, False)],
 )
 def test_what_nobody_waits_for_stops_while_the_thinker_makes_tokens_on_the_same_gpu(
-    engine, monkeypatch, beside_thinker, background, stops
+    engine, stops_for_long, beside_thinker, background, stops
 ):
-    monkeypatch.setattr(urgency, "LONGEST_S", 60.0)
-    monkeypatch.setattr(urgency, "_STALE_S", 60.0)
     shared = engine(beside_thinker=beside_thinker)
     with ThreadPoolExecutor(1) as threads:
         live = shared.open("default", 2)
@@ -176,9 +181,7 @@ def test_what_nobody_waits_for_stops_while_the_thinker_makes_tokens_on_the_same_
         live.close()
 
 
-def test_what_nobody_waits_for_goes_on_when_somebody_waits_behind_it(engine, monkeypatch):
-    monkeypatch.setattr(urgency, "LONGEST_S", 60.0)
-    monkeypatch.setattr(urgency, "_STALE_S", 60.0)
+def test_what_nobody_waits_for_goes_on_when_somebody_waits_behind_it(engine, stops_for_long):
     shared = engine(beside_thinker=True)
     with ThreadPoolExecutor(2) as threads:
         live = shared.open("default", 2)
