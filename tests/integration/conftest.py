@@ -148,6 +148,10 @@ class System:
             assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}\n{self.logs()}"
             time.sleep(0.01)
 
+    def log(self, name: str) -> str:
+        """All that a process has said."""
+        return (self._folder / f"{name}.log").read_text()
+
     def logs(self) -> str:
         tails = []
         for path in sorted(self._folder.glob("*.log")):

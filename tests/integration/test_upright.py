@@ -126,7 +126,7 @@ def test_a_worker_whose_engine_hangs_leaves(system: System) -> None:
     assert wait_exit(system, "token2wav") == LEFT_EXIT
     system.submit(text="tokens=2 hang_ms=60000")
     assert wait_exit(system, "thinker") == 1
-    assert "most recent call first" in system.logs()  # the stacks of its threads
+    assert "most recent call first" in system.log("thinker")  # the stacks of its threads
 
 
 def wait_exit(system: System, name: str) -> int | None:
